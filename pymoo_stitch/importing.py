@@ -1,0 +1,387 @@
+"""From a trained PyTorch module to a graph: `torch.export`, then a translation into nodes."""
+
+import operator
+import re
+from collections import Counter
+from collections.abc import Container, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import fx, nn
+from torch.export.graph_signature import InputKind, OutputKind
+
+from .graph import INPUT, Batch, Device, Node, Ref, Weight, run_without_computing, substitute
+from .operators import GETITEM, lookup, short_name
+
+ENSEMBLE = "ensemble"
+"""What the mean of all networks' outputs is called; no network may have this name."""
+
+Normalization = tuple[tuple[float, ...], tuple[float, ...]]
+"""Mean and standard deviation per channel, of images in [0, 1]."""
+
+
+@dataclass(frozen=True)
+class Imported:
+    """A module's graph, and what the module itself gave for two batches, to verify it with."""
+
+    nodes: tuple[Node, ...]
+    weights: dict[str, torch.Tensor]
+    input_shape: tuple[int, ...]
+    output: str
+    normalization: Normalization | None
+    batches: tuple[torch.Tensor, torch.Tensor]
+    expected: tuple[torch.Tensor, torch.Tensor]
+
+
+def import_module(
+    module: nn.Module,
+    example: torch.Tensor,
+    name: str,
+    output: str | int | None,
+    normalize: Normalization | str | None,
+) -> Imported:
+    """Export a module and translate its graph; the parameters are those of `Network.from_module`."""
+    if not isinstance(module, nn.Module):
+        raise TypeError(f"a network is imported from a torch.nn.Module, not from {type(module).__name__}.")
+    _check_name(name)
+    _check_example(name, example)
+    with _evaluating(module), torch.no_grad():
+        normalization = _normalization(name, module, normalize, example)
+        with torch.device(example.device):
+            main = _Main(module, normalization, output, name).eval()
+        batches = _two_batches(example)
+        expected = _reference(main, batches[0], name), _reference(main, batches[1], name)
+        program = _export(main, batches[1], name)
+    nodes, weights, input_shape, output_node = _translate(program, name)
+    return Imported(nodes, weights, input_shape, output_node, normalization, batches, expected)
+
+
+def default_name(module: nn.Module) -> str:
+    """timm's name of the architecture, else that of the class."""
+    config = getattr(module, "pretrained_cfg", None) or {}
+    return re.sub(r"\W", "_", config.get("architecture") or type(module).__name__.lower())
+
+
+def timm_normalization(module: nn.Module) -> Normalization | None:
+    """What a timm model's configuration says its images were normalised with; None for other modules."""
+    config = getattr(module, "pretrained_cfg", None)
+    if not isinstance(config, dict) or not config.get("mean") or not config.get("std"):
+        return None
+    return tuple(config["mean"]), tuple(config["std"])
+
+
+def unique_name(name: str, taken: Container[str]) -> str:
+    """The name itself, or with the first number behind it that makes it new."""
+    number, unique = 1, name
+    while unique in taken:
+        number += 1
+        unique = f"{name}_{number}"
+    return unique
+
+
+# ------------------------------------------------------------------------------------------------------- before export
+
+
+class _OutputError(ValueError):
+    """The module ran, but what it gave has no main output."""
+
+
+class _Main(nn.Module):
+    """A module with its normalisation before it and the choice of its main output behind it."""
+
+    def __init__(self, module: nn.Module, normalization: Normalization | None, output: str | int | None, name: str):
+        super().__init__()
+        self.module, self.normalization, self.output, self.name = module, normalization, output, name
+        for key, values in zip(("mean", "std"), normalization or (), strict=False):
+            self.register_buffer(key, torch.tensor(values).view(-1, 1, 1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.select(self.module((x - self.mean) / self.std if self.normalization else x))
+
+    def select(self, result: Any) -> torch.Tensor:
+        if isinstance(result, torch.Tensor):
+            return result
+        items = dict(result.items()) if hasattr(result, "items") else dict(enumerate(_sequence(result)))
+        key = self.output
+        if key is None:
+            key = next((k for k in ("out", "logits", 0) if k in items), next(iter(items)) if len(items) == 1 else None)
+        if key not in items or not isinstance(items[key], torch.Tensor):
+            raise _OutputError(
+                f"{self.name}: the module gives {type(result).__name__} with items {list(items)}, and no tensor is at "
+                f"{key!r}. Name the main one with output=…"
+            )
+        return items[key]
+
+
+def _sequence(result: Any) -> Sequence[Any]:
+    return result if isinstance(result, (tuple, list)) else ()
+
+
+@contextmanager
+def _evaluating(module: nn.Module) -> Iterator[None]:
+    """Eval mode inside, every submodule's own mode again behind it."""
+    modes = [(part, part.training) for part in module.modules()]
+    module.eval()
+    try:
+        yield
+    finally:
+        for part, training in modes:
+            part.training = training
+
+
+_RESERVED = (INPUT, ENSEMBLE, "stitches", "normalization")
+
+
+def _check_name(name: str) -> None:
+    if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) or name in _RESERVED:
+        raise ValueError(
+            f"a network's name must be letters, digits and underscores, and none of {', '.join(_RESERVED)}, "
+            f"but is {name!r}. Give another with name=…"
+        )
+
+
+def _check_example(name: str, example: Any) -> None:
+    if not isinstance(example, torch.Tensor) or example.dtype is not torch.float32:
+        kind = f"a tensor of {example.dtype}" if isinstance(example, torch.Tensor) else type(example).__name__
+        raise TypeError(
+            f"{name}: the example input must be a tensor of float32 numbers, but is {kind}. "
+            "Give one, e.g. torch.rand(1, 3, 224, 224), and a module in float32."
+        )
+    if example.ndim < 2 or 0 in example.shape:
+        raise ValueError(
+            f"{name}: the example input must be a batch of samples, but its shape is {tuple(example.shape)}. "
+            "Give one with the batch first, e.g. of shape (1, 3, 224, 224)."
+        )
+
+
+def _normalization(name: str, module: nn.Module, normalize: Any, example: torch.Tensor) -> Normalization | None:
+    if normalize is None:
+        return None
+    if isinstance(normalize, str):
+        if normalize != "timm":
+            raise ValueError(f"{name}: normalize must be (mean, std), 'timm' or None, but is {normalize!r}.")
+        found = timm_normalization(module)
+        if found is None:
+            raise ValueError(
+                f"{name}: normalize='timm' reads mean and std from the module's pretrained_cfg, and it has none. "
+                "Give normalize=(mean, std)."
+            )
+        normalize = found
+    try:
+        mean, std = (tuple(float(value) for value in values) for values in normalize)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"{name}: normalize must be a pair (mean, std) with a number per channel, but is {normalize!r}."
+        ) from error
+    channels = example.shape[1]
+    if example.ndim != 4 or len(mean) != channels or len(std) != channels or min(std) <= 0:
+        raise ValueError(
+            f"{name}: normalize needs images and a mean and a positive std for each of their channels, but the input "
+            f"is {tuple(example.shape)}, mean {mean} and std {std}."
+        )
+    return mean, std
+
+
+def _two_batches(example: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The example itself, and a batch of another size, of at least two, around it: a graph that has frozen the batch
+    or one sample's values shows it."""
+    generator = torch.Generator().manual_seed(0)
+    noise = torch.rand(max(2, len(example) + 1), *example.shape[1:], generator=generator).to(example)
+    return example, torch.cat([example[:1], noise[1:]])
+
+
+def _reference(main: nn.Module, batch: torch.Tensor, name: str) -> torch.Tensor:
+    try:
+        result = main(batch.clone())
+    except _OutputError:
+        raise
+    except Exception as error:
+        raise ValueError(
+            f"{name} does not run on an input of shape {tuple(batch.shape)}: {_first_lines(error)}. "
+            "Give an example input of the shape and type it takes."
+        ) from error
+    if not result.isfinite().all():
+        raise ValueError(
+            f"{name} cannot be verified: it gives NaN or infinite values for the example input or for noise."
+        )
+    if not result.is_floating_point() or result.ndim < 2 or len(result) != len(batch):
+        raise ValueError(
+            f"{name}: the output must be floating-point with the batch first, but is {result.dtype} of shape "
+            f"{tuple(result.shape)} for an input of shape {tuple(batch.shape)}."
+        )
+    return result
+
+
+def _first_lines(error: Exception, number: int = 1) -> str:
+    lines = [line.strip() for line in str(error).strip().splitlines() if line.strip()][:number]
+    return f"{type(error).__name__}: {' '.join(lines).rstrip('.')}" if lines else type(error).__name__
+
+
+# -------------------------------------------------------------------------------------------------- export, translate
+
+
+def _export(main: nn.Module, batch: torch.Tensor, name: str) -> torch.export.ExportedProgram:
+    """The exported program with a dynamic batch. Most modules need no more than tracing; the strict way, which reads
+    their Python code, is for the rest, such as those that ask for `len(x)`. `run_decompositions({})` makes in-place
+    operations functional and decomposes nothing else."""
+    failures = []
+    for strict in (False, True):
+        try:
+            shapes = ({0: torch.export.Dim.DYNAMIC},)
+            return torch.export.export(main, (batch,), dynamic_shapes=shapes, strict=strict).run_decompositions({})
+        except Exception as error:
+            failures.append(error)
+    reasons = " and, read as Python code, with ".join(_first_lines(failure, 2) for failure in failures)
+    raise ValueError(
+        f"{name} cannot be imported: torch.export failed with {reasons}. The whole message is in the exception's cause."
+    ) from failures[0]
+
+
+def _translate(
+    program: torch.export.ExportedProgram, name: str
+) -> tuple[tuple[Node, ...], dict[str, torch.Tensor], tuple[int, ...], str]:
+    """Nodes, weights, input shape and output of an exported graph. Only what reaches the output stays."""
+    translator = _Translator(program, name)
+    specs = program.graph_signature.output_specs
+    output = translator.values[next(spec.arg.name for spec in specs if spec.kind is OutputKind.USER_OUTPUT)]
+    if not isinstance(output, Ref) or output.node == INPUT:
+        raise ValueError(f"{name} cannot be imported: its output is its input or a constant.")
+    nodes = _reaching(translator.nodes, output.node)
+    for node in nodes:
+        try:
+            lookup(node.op)
+        except ValueError as error:
+            raise ValueError(f"{name} cannot be imported: {error}") from None
+    used = {weight for node in nodes for weight in node.weights()}
+    weights = {key: tensor for key, tensor in translator.weights.items() if key in used}
+    costs = [cost for _, _, cost in run_without_computing(nodes, weights, translator.input_shape)]
+    nodes = tuple(replace(node, cost=cost) for node, cost in zip(nodes, costs, strict=True))
+    return nodes, weights, translator.input_shape, output.node
+
+
+def _reaching(nodes: Sequence[Node], output: str) -> list[Node]:
+    needed = {output}
+    for node in reversed(nodes):
+        if node.name in needed:
+            needed.update(node.inputs())
+    return [node for node in nodes if node.name in needed]
+
+
+class _Translator:
+    """Reads an exported graph from top to bottom. `values` tells what each of its names stands for."""
+
+    def __init__(self, program: torch.export.ExportedProgram, name: str):
+        self.name = name
+        self.values: dict[str, Any] = {}
+        self.nodes: list[Node] = []
+        self.weights: dict[str, torch.Tensor] = {}
+        self._seen_tensors: dict[tuple, str] = {}
+        self._batch_norms: set[Ref] = set()
+        self._signature(program)
+        calls = [node for node in program.graph.nodes if node.op == "call_function"]
+        self._per_path = Counter(_path(call) for call in calls if isinstance(call.meta.get("val"), torch.Tensor))
+        self._names = {INPUT}
+        for call in calls:
+            self._call(call)
+
+    def _signature(self, program: torch.export.ExportedProgram) -> None:
+        placeholders = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
+        for spec in program.graph_signature.input_specs:
+            if spec.kind is InputKind.USER_INPUT:
+                shape = placeholders[spec.arg.name].meta["val"].shape
+                self._batch = shape[0].node.expr
+                self.input_shape = tuple(int(size) for size in shape[1:])
+                self.values[spec.arg.name] = Ref(INPUT)
+            else:
+                tensor = program.state_dict.get(spec.target)
+                tensor = program.constants[spec.target] if tensor is None else tensor
+                self.values[spec.arg.name] = Weight(self._store(spec.target, tensor, spec.kind is InputKind.PARAMETER))
+
+    def _store(self, target: str, tensor: torch.Tensor, is_parameter: bool) -> str:
+        """Keep a copy of a tensor; one that a module holds under two names is kept once."""
+        identity = (tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype) if tensor.numel() else (target,)
+        if identity not in self._seen_tensors:
+            key = unique_name(_clean(target.removeprefix("module.")), self.weights)
+            own = tensor.detach().to("cpu", copy=True)
+            self.weights[key] = nn.Parameter(own, requires_grad=False) if is_parameter else own
+            self._seen_tensors[identity] = key
+        return self._seen_tensors[identity]
+
+    def _call(self, call: fx.Node) -> None:
+        value = call.meta.get("val")
+        if isinstance(value, (torch.SymInt, int)):
+            self.values[call.name] = self._size(value)
+            return
+        if value is None or isinstance(value, (torch.SymBool, torch.SymFloat, bool, float)):
+            return  # assertions and comparisons of sizes; nothing a tensor is made of
+        op = GETITEM if call.target is operator.getitem else str(call.target)
+        args, kwargs = substitute(call.args, self._value), substitute(call.kwargs, self._value)
+        if op == GETITEM and args[0] in self._batch_norms:
+            self.values[call.name] = args[0]
+            return
+        is_batch_norm = op == "aten._native_batch_norm_legit_no_training.default"
+        if is_batch_norm:  # what batch_norm in eval mode has become; the two statistics behind the result are empty
+            op, args, value = "aten.batch_norm.default", (*args[:5], False, *args[5:7], True), value[0]
+        shape, dtype = None, None
+        if isinstance(value, torch.Tensor):
+            shape, dtype = tuple(self._size(size) for size in value.shape), value.dtype
+        path = _path(call)
+        node = Node(self._node_name(path, op), op, args, kwargs, shape, dtype, path)
+        self.nodes.append(node)
+        self.values[call.name] = Ref(node.name)
+        if is_batch_norm:
+            self._batch_norms.add(Ref(node.name))
+
+    def _value(self, value: Any) -> Any:
+        match value:
+            case fx.Node():
+                if value.name not in self.values:
+                    raise ValueError(
+                        f"{self.name} cannot be imported: {value.format_node()} depends on values, not only on shapes."
+                    )
+                return self.values[value.name]
+            case torch.SymInt():
+                return self._size(value)
+            case torch.device():
+                return Device()
+            case None | bool() | int() | float() | str() | torch.dtype() | torch.memory_format() | torch.layout():
+                return value
+        raise ValueError(
+            f"{self.name} cannot be imported: an argument of its graph is {value!r}, a {type(value).__name__}."
+        )
+
+    def _size(self, size: int | torch.SymInt) -> int | Batch:
+        if isinstance(size, int):
+            return size
+        multiple = size.node.expr / self._batch
+        if not multiple.is_Integer:
+            raise ValueError(
+                f"{self.name} cannot be imported: a size inside it is {size.node.expr}, where only multiples of the "
+                f"batch size {self._batch} can be."
+            )
+        return Batch(int(multiple))
+
+    def _node_name(self, path: str | None, op: str) -> str:
+        operation = short_name(op)
+        if path is None:
+            base = f"normalization.{operation}"
+        elif path and self._per_path[path] == 1:
+            base = path
+        else:
+            base = f"{path}.{operation}" if path else operation
+        name = unique_name(_clean(base), self._names)
+        self._names.add(name)
+        return name
+
+
+def _path(call: fx.Node) -> str | None:
+    """The module that called an operation, as the user's module names it; None for what `_Main` does itself."""
+    stack = list((call.meta.get("nn_module_stack") or {}).values())
+    path = stack[-1][0] if stack else ""
+    return None if not path else path.removeprefix("module").removeprefix(".")
+
+
+def _clean(name: str) -> str:
+    return re.sub(r"[^\w.]", "_", name, flags=re.ASCII)

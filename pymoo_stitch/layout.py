@@ -1,0 +1,214 @@
+"""How a tensor inside a network is arranged, found by following the layout of the input image through the graph."""
+
+from collections.abc import Iterable
+from enum import Enum
+
+from .graph import INPUT, Node, Weight
+from .operators import GETITEM, is_alias, short_name
+
+
+class Layout(Enum):
+    """The arrangements a stitch knows how to read and write. B batch, C channels, H height, W width, L length."""
+
+    IMAGE = "image"  # B C H W
+    IMAGE_LAST = "image-last"  # B H W C
+    TOKENS = "tokens"  # B L C
+    CLASS_TOKENS = "tokens with class token"  # B L C, the positions of an image behind one or more tokens that are none
+    VECTOR = "vector"  # B C
+
+    def channels(self, shape: tuple[int, ...]) -> int:
+        return shape[0] if self is Layout.IMAGE else shape[-1]
+
+    def positions(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """The sizes that are not channels: (H, W), (L,) or ()."""
+        return shape[1:] if self is Layout.IMAGE else shape[:-1]
+
+    def __str__(self) -> str:
+        return self.value
+
+
+class _Inner(Enum):
+    """Arrangements that are followed but cannot be stitched."""
+
+    CHANNELS_LENGTH = "B C L"
+    OTHER = "certainly none of the known ones: attention maps and what is computed from them"
+
+
+def infer_layouts(nodes: Iterable[Node], input_shape: tuple[int, ...]) -> dict[str, Layout]:
+    """The layout of each node that has one, by name. What is not certain is left out: attention maps, queries and
+    keys look like images and are none."""
+    nodes = list(nodes)
+    shapes = {node.name: node.sample_shape for node in nodes} | {INPUT: input_shape}
+    follow = _Follower(input_shape, shapes)
+    for node in nodes:
+        follow(node)
+    return {n.name: follow.layouts[n.name] for n in nodes if n.shape and isinstance(follow.layouts[n.name], Layout)}
+
+
+_ON_IMAGES = {
+    *(
+        "conv2d",
+        "convolution",
+        "conv_transpose2d",
+        "batch_norm",
+        "group_norm",
+        "native_group_norm",
+        "instance_norm",
+        "max_pool2d",
+        "max_pool2d_with_indices",
+    ),
+    *(
+        "avg_pool2d",
+        "adaptive_avg_pool2d",
+        "_adaptive_avg_pool2d",
+        "adaptive_max_pool2d",
+        "upsample_bilinear2d",
+        "upsample_bicubic2d",
+        "upsample_nearest2d",
+    ),
+    *(
+        "pixel_shuffle",
+        "pixel_unshuffle",
+        "reflection_pad2d",
+        "replication_pad2d",
+        "grid_sampler",
+        "grid_sampler_2d",
+        "channel_shuffle",
+    ),
+}
+_ON_LAST = {"linear", "layer_norm", "native_layer_norm", "rms_norm"}
+_ATTENTION = {
+    "matmul",
+    "bmm",
+    "baddbmm",
+    "mm",
+    "einsum",
+    "softmax",
+    "_softmax",
+    "_safe_softmax",
+    "scaled_dot_product_attention",
+}
+_REDUCTIONS = {"mean", "sum", "amax", "amin", "max", "min", "prod", "std", "var", "linalg_vector_norm", "logsumexp"}
+
+
+class _Follower:
+    """Walks the nodes in order and writes down the layout of each."""
+
+    def __init__(self, input_shape: tuple[int, ...], shapes: dict[str, tuple[int, ...] | None]):
+        self.image_size = input_shape[-2:] if len(input_shape) == 3 else None
+        self.shapes = shapes
+        first = {1: Layout.VECTOR, 2: self._tokens(input_shape), 3: Layout.IMAGE}.get(len(input_shape), _Inner.OTHER)
+        self.layouts: dict[str, Layout | _Inner | None] = {INPUT: first}
+
+    def __call__(self, node: Node) -> None:
+        shape = node.sample_shape
+        if shape is None and node.shape is not None:
+            layout = None  # the batch is folded into another dimension: windows, or nothing of the batch at all
+        elif len(shape or ()) == 1:
+            layout = Layout.VECTOR
+        else:
+            layout = self._layout(node, shape)
+        self.layouts[node.name] = layout
+
+    def _layout(self, node: Node, shape: tuple[int, ...] | None) -> Layout | _Inner | None:
+        sources = node.inputs()
+        if not sources:  # made of weights alone: a class token, a table of positions
+            return None
+        source = self.layouts.get(sources[0])
+        if node.op == GETITEM:
+            return self._view(source, self.shapes[sources[0]], shape, node)
+        name = short_name(node.op)
+        if shape is None:  # several tensors: getitem decides with the shape before the split
+            self.shapes[node.name] = self.shapes.get(sources[0]) if is_alias(node.op, node.args) else None
+            return source
+        rank = len(shape)
+        if name in _ON_IMAGES:
+            if source is _Inner.OTHER:
+                return source
+            return {2: _Inner.CHANNELS_LENGTH, 3: Layout.IMAGE}.get(rank)
+        if name in _ON_LAST or (name == "matmul" and isinstance(node.args[1], Weight)):
+            return self._on_last(source, self.shapes.get(sources[0]), shape, name)
+        if name in _ATTENTION:
+            return _Inner.OTHER
+        if name in _REDUCTIONS:
+            return source if self.shapes.get(sources[0]) is not None and len(self.shapes[sources[0]]) == rank else None
+        if is_alias(node.op, node.args):
+            return self._view(source, self.shapes.get(sources[0]), shape, node)
+        return self._elementwise(sources, shape)
+
+    def _on_last(self, source, source_shape, shape, name):
+        if source in (Layout.IMAGE_LAST, Layout.TOKENS, Layout.CLASS_TOKENS):
+            return source
+        if source is not None:
+            return source if source_shape == shape and name != "linear" else _Inner.OTHER
+        if len(shape) == 2:
+            return self._tokens(shape)
+        return Layout.IMAGE_LAST if len(shape) == 3 and self._is_grid(*shape[:2]) else _Inner.OTHER
+
+    def _elementwise(self, sources, shape):
+        """Sums, activations, concatenations: as the input that has the same shape, else as one of the same rank."""
+        known = [(self.layouts.get(s), self.shapes.get(s)) for s in sources]
+        alike = [layout for layout, s in known if s == shape] + [
+            layout for layout, s in known if s is not None and len(s) == len(shape)
+        ]
+        certain = [layout for layout in alike if isinstance(layout, Layout)]
+        layout = certain[0] if certain else next((layout for layout in alike if layout is not None), None)
+        return self._tokens(shape) if layout in (Layout.TOKENS, Layout.CLASS_TOKENS) else layout
+
+    def _view(self, source, source_shape, shape, node):
+        if source_shape is None or shape is None:
+            return None
+        if node.op.startswith(("aten.permute", "aten.transpose", "aten.t.")):
+            return _PERMUTED.get((source, _permutation(node)), _Inner.OTHER if source is _Inner.OTHER else None)
+        if (
+            len(shape) == len(source_shape) and sum(a != b for a, b in zip(shape, source_shape, strict=True)) <= 1
+        ):  # unchanged, or one dimension cut
+            return self._tokens(shape) if source in (Layout.TOKENS, Layout.CLASS_TOKENS) else source
+        match source:
+            case Layout.IMAGE if shape == (source_shape[0], source_shape[1] * source_shape[2]):
+                return _Inner.CHANNELS_LENGTH
+            case Layout.IMAGE_LAST if shape == (source_shape[0] * source_shape[1], source_shape[2]):
+                return Layout.TOKENS
+            case _Inner.CHANNELS_LENGTH if (
+                len(shape) == 3 and shape[0] == source_shape[0] and self._is_grid(*shape[1:])
+            ):
+                return Layout.IMAGE
+            case Layout.TOKENS if len(shape) == 3 and shape[2] == source_shape[1] and self._is_grid(*shape[:2]):
+                return Layout.IMAGE_LAST
+        return None
+
+    def _tokens(self, shape: tuple[int, ...]) -> Layout:
+        """Plain tokens, or with a class token where only the rest has the proportions of the image."""
+        length = shape[0]
+        if self._has_grid(length) or not any(self._has_grid(length - extra) for extra in range(1, min(length, 9))):
+            return Layout.TOKENS
+        return Layout.CLASS_TOKENS
+
+    def _has_grid(self, length: int) -> bool:
+        return any(length % h == 0 and self._is_grid(h, length // h) for h in range(1, length + 1))
+
+    def _is_grid(self, h: int, w: int) -> bool:
+        """Whether h × w can be the input image made smaller, up to the rounding of one position."""
+        if self.image_size is None:
+            return False
+        height, width = self.image_size
+        return abs(h * width - w * height) <= max(height, width)
+
+
+_PERMUTED = {
+    (Layout.IMAGE, (0, 2, 3, 1)): Layout.IMAGE_LAST,
+    (Layout.IMAGE_LAST, (0, 3, 1, 2)): Layout.IMAGE,
+    (_Inner.CHANNELS_LENGTH, (0, 2, 1)): Layout.TOKENS,
+    (Layout.TOKENS, (0, 2, 1)): _Inner.CHANNELS_LENGTH,
+    (Layout.CLASS_TOKENS, (0, 2, 1)): _Inner.CHANNELS_LENGTH,
+}
+
+
+def _permutation(node: Node) -> tuple[int, ...]:
+    rank = len(node.shape)
+    if node.op.startswith("aten.permute"):
+        return tuple(d % rank for d in node.args[1])
+    order = list(range(rank))
+    first, second = (d % rank for d in node.args[1:3]) if len(node.args) > 2 else (rank - 2, rank - 1)
+    order[first], order[second] = second, first
+    return tuple(order)

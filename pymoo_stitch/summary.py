@@ -1,0 +1,75 @@
+"""A supernet as a table a person can read."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from .network import Tap
+
+if TYPE_CHECKING:
+    from .supernet import Supernet
+
+
+def summary(supernet: "Supernet") -> str:
+    networks = supernet.networks
+    rows = [["network", "taps", "parameters", "multiply-adds", "input"]]
+    rows += [
+        [n.name, f"{len(n.taps)}", f"{n.n_parameters:,}", f"{n.cost:,}", _input(n.normalization)] for n in networks
+    ]
+    total = sum(parameter.numel() for parameter in supernet.stitches.parameters())
+    bound = "" if supernet.bound is None else f" of at most {supernet.bound}"
+    lines = [
+        f"Supernet of {len(networks)} networks for inputs of {_sizes(supernet.input_shape)}",
+        "",
+        *_table(rows),
+        "",
+        *_table(_scales(supernet)),
+        "",
+        f"matches            {supernet.n_matches:,}{bound}",
+        f"links              {len(supernet.links):,}",
+        f"switches           {supernet.n_switches:,}, the output's with {len(networks)} networks and their ensemble",
+        f"variables          {supernet.n_var:,}",
+        f"stitch parameters  {total:,} in {len(supernet.stitches):,} stitches",
+    ]
+    if supernet.dropped:
+        lines += [
+            "",
+            f"{len(supernet.dropped)} matches were left out because they would close a cycle:",
+            *(f"  {a} ↔ {b}" for a, b in supernet.dropped),
+        ]
+    return "\n".join(lines)
+
+
+def _input(normalization: tuple | None) -> str:
+    return "as the module takes it" if normalization is None else "images in [0, 1], normalised in the graph"
+
+
+def _scales(supernet: "Supernet") -> list[list[str]]:
+    """Matches for each layout and size, with how many taps of each network are there."""
+    pairs = {frozenset((link.source, link.target)): link.target for link in supernet.links}
+    matches = Counter(_scale(tap) for tap in pairs.values())
+    per_network = [Counter(_scale(tap) for tap in network.taps) for network in supernet.networks]
+    rows = [["matches at", "matches", *(f"taps of {network.name}" for network in supernet.networks)]]
+    order = list(dict.fromkeys(_scale(tap) for network in supernet.networks for tap in network.taps))
+    return rows + [
+        [scale, f"{matches[scale]}", *(f"{taps[scale]}" for taps in per_network)] for scale in order if matches[scale]
+    ]
+
+
+def _scale(tap: Tap) -> str:
+    return f"{tap.layout} {_sizes(tap.positions)}".strip()
+
+
+def _sizes(sizes: Sequence[int]) -> str:
+    return "×".join(map(str, sizes))
+
+
+def _table(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Columns as wide as they need, the first to the left, numbers to the right."""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    right = [all(row[i].replace(",", "").isdigit() for row in rows[1:]) for i in range(len(widths))]
+    lines = [
+        "  ".join(cell.rjust(w) if r else cell.ljust(w) for cell, w, r in zip(row, widths, right, strict=True)).rstrip()
+        for row in rows
+    ]
+    return [lines[0], "─" * max(map(len, lines)), *lines[1:]]

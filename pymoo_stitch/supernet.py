@@ -1,0 +1,413 @@
+"""The supernet: networks joined by links, and the subnetworks its genotypes select."""
+
+import hashlib
+import os
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import fx, nn
+from tqdm import tqdm
+
+from . import storage
+from .graph import INPUT, GraphBuilder, multiply_adds
+from .importing import ENSEMBLE, Normalization, default_name, timm_normalization, unique_name
+from .matching import Match, Weight, match, relative_depth
+from .network import Network
+from .selection import Selection, Selector, Wiring
+from .stitches import KINDS, Link
+from .summary import summary
+
+
+class Supernet:
+    """Networks, links between their taps, and at each tap with links arriving a switch: its consumers read the
+        original tensor or one of the links.
+
+    A genotype has one boolean per link, in the order of `links`, and behind them one per network for the output switch:
+    the second network, the third, …, the ensemble of all (the mean of their outputs). A switch takes the first of its
+    inputs whose variable is 1, the original if none is; so the all-zero genotype is the first network, untouched.
+
+        :param networks: two or more with equal input and output shapes and different names.
+        :param links: any that leave the supernet acyclic. They are put into topological order, those between the same two
+            taps side by side.
+        :param stitches: their tensors, as `supernet.stitches.state_dict()` gives them. Without, all stitches are new and
+            unfitted.
+        :param bound: the largest number of matches there could have been, and
+        :param dropped: the matches left out for a cycle, where a matcher made the links.
+    """
+
+    def __init__(
+        self,
+        networks: Iterable[Network],
+        links: Iterable[Link],
+        *,
+        stitches: Mapping[str, torch.Tensor] | None = None,
+        bound: int | None = None,
+        dropped: Iterable[Match] = (),
+    ):
+        self.networks = tuple(networks)
+        _check_networks(self.networks)
+        links = _check_links(self.networks, links)
+        self.bound, self.dropped = bound, tuple(dropped)
+        self._wiring = Wiring(self.networks, links)
+        self._order = self._wiring.order()
+        self.links = _named_stitches(_in_order(links, self._wiring, self._order))
+        self._selector = Selector(self._wiring, self.links, self._order)
+        self.stitches = _new_stitches(self.links) if stitches is None else _given_stitches(self.links, stitches)
+        self._link_costs = _link_costs(self.links)
+        self._node_costs = np.array(
+            [node.cost for node in self._wiring.nodes] + [0] * (-len(self._wiring.nodes) % 8), dtype=np.int64
+        )
+
+    @classmethod
+    def build(
+        cls,
+        networks: Iterable[Network | nn.Module],
+        example_input: torch.Tensor | None = None,
+        *,
+        normalize: Normalization | str | None = None,
+        output: str | int | None = None,
+        pairs: str = "neighbours",
+        kind: str = "linear",
+        weight: Weight = relative_depth,
+        progress: bool | None = None,
+    ) -> "Supernet":
+        """Import what is not imported yet, match, and link each match both ways.
+
+        :param networks: modules, or networks imported before. They keep their order.
+        :param example_input, normalize, output: for the modules, as in `Network.from_module`.
+        :param pairs, kind, weight: as in `matching.match`.
+        :param progress: a progress bar over the imports; None shows one on a terminal.
+        """
+        given = list(networks) if not isinstance(networks, nn.Module) else [networks]
+        modules = [item for item in given if isinstance(item, nn.Module)]
+        if modules and example_input is None:
+            raise ValueError(
+                "modules are imported with an example input, and none is given. Give one, e.g. torch.rand(1, 3, 224, 224)."
+            )
+        if len(given) < 2:
+            raise ValueError(
+                f"a supernet joins two or more networks, but {len(given)} is given."
+                if given
+                else "no network is given; a supernet joins two or more."
+            )
+        if normalize is None:
+            _warn_of_different_normalizations(modules)
+        imported, names = [], {item.name for item in given if isinstance(item, Network)}
+        bar = tqdm(
+            given, desc="import", unit="network", disable=None if progress is None else not progress, leave=False
+        )
+        for item in bar:
+            if isinstance(item, nn.Module):
+                name = unique_name(default_name(item), names)
+                names.add(name)
+                bar.set_postfix_str(name)
+                item = Network.from_module(item, example_input, name=name, output=output, normalize=normalize)
+            imported.append(item)
+        _check_networks(imported)
+        matching = match(imported, pairs=pairs, kind=kind, weight=weight)
+        if not matching.matches:
+            raise ValueError(
+                f"no tap of {' or '.join(n.name for n in imported)} can be matched with one of another by a {kind!r} stitch: no two have the same layout and size. "
+                "Compare `network.taps`, or give links of another kind yourself: Supernet(networks, links)."
+            )
+        return cls(imported, matching.links, bound=matching.bound, dropped=matching.dropped)
+
+    @property
+    def n_var(self) -> int:
+        """The number of variables of a genotype."""
+        return self._selector.n_var
+
+    @cached_property
+    def n_matches(self) -> int:
+        """The number of pairs of taps that are linked, one way or both."""
+        return len({_pair(link) for link in self.links})
+
+    @property
+    def n_switches(self) -> int:
+        """Taps at which links arrive, and the output."""
+        return len(self._wiring.switched) + 1
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        return self.networks[0].input_shape
+
+    @property
+    def references(self) -> dict[str, np.ndarray]:
+        """The genotypes of each network alone, by its name, and of their "ensemble"."""
+        genotypes = np.zeros((len(self.networks) + 1, self.n_var), dtype=bool)
+        genotypes[1:, len(self.links) :] = np.eye(len(self.networks), dtype=bool)
+        return dict(zip([*(network.name for network in self.networks), ENSEMBLE], genotypes, strict=True))
+
+    def subnetwork(self, x: Sequence[bool] | np.ndarray) -> "Subnetwork":
+        """What a genotype selects."""
+        return Subnetwork(self, x)
+
+    def save(self, path: str | os.PathLike) -> None:
+        """Write everything to one file: tensors as safetensors, the rest as JSON inside it. The file appears whole or
+        not at all."""
+        contents = storage.Contents(self.networks, self.links, self.stitches.state_dict(), self.bound, self.dropped)
+        storage.save(contents, path)
+
+    @staticmethod
+    def load(path: str | os.PathLike) -> "Supernet":
+        """Read a file that `save` wrote. It is data: whatever it holds, nothing in it is executed."""
+        contents = storage.load(path)
+        try:
+            return Supernet(
+                contents.networks,
+                contents.links,
+                stitches=contents.stitches,
+                bound=contents.bound,
+                dropped=contents.dropped,
+            )
+        except ValueError as error:
+            raise ValueError(f"{path} is not a supernet that can be loaded: {error}") from error
+
+    def summary(self) -> str:
+        """A table of what this supernet is made of."""
+        return summary(self)
+
+    def __str__(self) -> str:
+        return self.summary()
+
+    @cached_property
+    def structure(self) -> bytes:
+        """A digest of networks, nodes and links, not of the weights. Part of every key."""
+        return storage.structure(self.networks, self.links)
+
+
+class Subnetwork:
+    """What a genotype selects from a supernet: the nodes and links that reach the output."""
+
+    def __init__(self, supernet: Supernet, x: Sequence[bool] | np.ndarray):
+        self.supernet = supernet
+        self.x = _check_genotype(x, supernet.n_var)
+        self._selection: Selection = supernet._selector(self.x)
+
+    @property
+    def active(self) -> np.ndarray:
+        """A mask over the variables: which matter. Flipping any other gives the same subnetwork."""
+        return self._selection.active
+
+    @cached_property
+    def key(self) -> str:
+        """The canonical name of the active structure: two genotypes of a supernet have the same key iff they select
+        the same subnetwork."""
+        chosen = np.packbits(self.x & self.active).tobytes()
+        return hashlib.blake2b(chosen, key=self.supernet.structure, digest_size=16).hexdigest()
+
+    @cached_property
+    def cost(self) -> int:
+        """Multiply-adds for one sample."""
+        costs = self.supernet._node_costs
+        used = np.unpackbits(
+            np.frombuffer(self._selection.nodes.to_bytes(len(costs) // 8, "little"), dtype=np.uint8), bitorder="little"
+        )
+        return int(costs @ used) + sum(self.supernet._link_costs[i] for i in self._selection.links)
+
+    @property
+    def links(self) -> list[Link]:
+        """The links in use."""
+        return [self.supernet.links[i] for i in self._selection.links]
+
+    @property
+    def outputs(self) -> list[Network]:
+        """The network whose output this gives, or all whose outputs it averages."""
+        return [self.supernet.networks[n] for n in self._selection.outputs]
+
+    @property
+    def n_stitches(self) -> int:
+        return len(self._selection.links)
+
+    def module(self, device: torch.device | str | None = None) -> fx.GraphModule:
+        """A plain module, in eval mode, that holds copies of what it uses and nothing else. Without a device it is on
+        the CPU."""
+        wiring, stitches = self.supernet._wiring, self.supernet.stitches
+        arriving = {wiring.index(link.target): link for link in self.links}
+        builder = GraphBuilder(device)
+        made: dict[int, fx.Node] = {}
+
+        def reader(owner: Network) -> Callable[[str], fx.Node]:
+            def read(name: str) -> fx.Node:
+                if name == INPUT:
+                    return builder.input
+                i = wiring.index_of(owner.name, name)
+                return made[~i] if i in arriving else made[i]
+
+            return read
+
+        readers = {network.name: reader(network) for network in self.supernet.networks}
+        for i in self.supernet._order:
+            if i >= 0 and self._selection.nodes >> i & 1:
+                owner = wiring.owners[i]
+                made[i] = builder.node(wiring.nodes[i], readers[owner.name], owner.weights, owner.name)
+            elif i < 0 and ~i in arriving:
+                link = arriving[~i]
+                made[i] = builder.call(
+                    f"stitches.{link.stitch}", stitches[link.stitch], made[wiring.index(link.source)]
+                )
+        results = [made[wiring.outputs[n]] for n in self._selection.outputs]
+        return builder.module(results[0] if len(results) == 1 else builder.mean(results), "Subnetwork")
+
+    def __repr__(self) -> str:
+        outputs = " + ".join(network.name for network in self.outputs)
+        return f"Subnetwork({outputs}, {self.n_stitches} stitches, {self.cost:,} multiply-adds, key {self.key})"
+
+
+# --------------------------------------------------------------------------------------------------------------- checks
+
+
+def _check_networks(networks: Sequence[Network]) -> None:
+    if len(networks) < 2:
+        raise ValueError(f"a supernet joins two or more networks, but {len(networks)} is given.")
+    for network in networks:
+        if not isinstance(network, Network):
+            raise TypeError(
+                f"a supernet is made of Network objects, not of {type(network).__name__}. Import modules with Network.from_module or Supernet.build."
+            )
+    for name, count in Counter(network.name for network in networks).items():
+        if count > 1:
+            raise ValueError(
+                f"{count} networks are named {name!r}. Give each its own name: Network.from_module(…, name=…)."
+            )
+    for what, remedy in (
+        ("input_shape", "Import them with example inputs of one shape"),
+        ("output_shape", "Only networks for the same task can be joined"),
+    ):
+        shapes = {network.name: getattr(network, what) for network in networks}
+        if len(set(shapes.values())) > 1:
+            described = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
+            raise ValueError(f"the networks differ in {what.replace('_', ' ')}: {described}. {remedy}.")
+
+
+def _check_links(networks: Sequence[Network], links: Iterable[Link]) -> list[Link]:
+    links = list(links)
+    taps = {(tap.network, tap.name): tap for network in networks for tap in network.taps}
+    shared: dict[str, Link] = {}
+    for link in links:
+        for tap in (link.source, link.target):
+            if taps.get((tap.network, tap.name)) != tap:
+                raise ValueError(
+                    f"the link {link} uses a tap {tap} that is not among the taps of the networks {', '.join(n.name for n in networks)}."
+                )
+        if link.kind not in KINDS:
+            raise ValueError(
+                f"the link {link} asks for a stitch of kind {link.kind!r}; there are {', '.join(sorted(KINDS))}."
+            )
+        if not KINDS[link.kind].applies(link.source, link.target):
+            ends = f"{link.source.layout} {link.source.shape} to {link.target.layout} {link.target.shape}"
+            raise ValueError(f"a stitch of kind {link.kind!r} cannot lead from {ends}, as the link {link} asks.")
+        if link.stitch is not None:
+            first = shared.setdefault(link.stitch, link)
+            if (first.kind, _ends(first)) != (link.kind, _ends(link)):
+                raise ValueError(
+                    f"the links {first} and {link} cannot share the stitch {link.stitch!r}: their kinds, layouts or channels differ."
+                )
+            if not link.stitch.isidentifier() or not link.stitch.isascii():
+                raise ValueError(
+                    f"a stitch's name must be letters, digits and underscores and not begin with a digit, but is {link.stitch!r}."
+                )
+    repeated = [link for link, count in Counter(links).items() if count > 1]
+    if repeated:
+        raise ValueError(f"the link {repeated[0]} is given more than once.")
+    return links
+
+
+def _ends(link: Link) -> tuple:
+    return link.source.layout, link.source.channels, link.target.layout, link.target.channels
+
+
+def _check_genotype(x: Sequence[bool] | np.ndarray, n_var: int) -> np.ndarray:
+    x = np.asarray(x)
+    if x.shape != (n_var,):
+        raise ValueError(f"a genotype of this supernet has {n_var} variables, but one of shape {x.shape} is given.")
+    if x.dtype != bool:
+        if not np.isin(x, (0, 1)).all():
+            raise ValueError(
+                f"a genotype holds booleans or 0 and 1, but {x[~np.isin(x, (0, 1))][0]!r} is among its values."
+            )
+        x = x.astype(bool)
+    return x
+
+
+def _warn_of_different_normalizations(modules: Sequence[nn.Module]) -> None:
+    found = {default_name(module): timm_normalization(module) for module in modules}
+    configured = {name: value for name, value in found.items() if value}
+    if len(set(configured.values())) > 1:
+        described = "; ".join(f"{name}: mean {mean}, std {std}" for name, (mean, std) in configured.items())
+        warnings.warn(
+            f"these timm models were trained on images normalised differently ({described}), yet will get the same input. "
+            "Use normalize='timm' to make each one's normalisation part of its graph, and give images in [0, 1].",
+            stacklevel=3,
+        )
+
+
+# ------------------------------------------------------------------------------------------------------ links, stitches
+
+
+def _pair(link: Link) -> frozenset:
+    return frozenset((end.network, end.name) for end in (link.source, link.target))
+
+
+def _in_order(links: Sequence[Link], wiring: Wiring, order: Sequence[int]) -> list[Link]:
+    """Links in topological order, those between the same two taps together, each where the first of its switches is."""
+    place = {i: number for number, i in enumerate(order)}
+    first: dict[frozenset, int] = {}
+    for link in links:
+        at = place[~wiring.index(link.target)]
+        first[_pair(link)] = min(first.get(_pair(link), at), at)
+    return sorted(links, key=lambda link: first[_pair(link)])
+
+
+def _named_stitches(links: Sequence[Link]) -> tuple[Link, ...]:
+    """A name for the stitch of each link that gives none."""
+    given = {link.stitch for link in links}
+    return tuple(
+        link if link.stitch else replace(link, stitch=unique_name(f"link{i}", given)) for i, link in enumerate(links)
+    )
+
+
+def _new_stitches(links: Sequence[Link]) -> nn.ModuleDict:
+    """A stitch for each name, unfitted, the same in every process."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        made = {link.stitch: link for link in reversed(links)}
+        return nn.ModuleDict(
+            {name: KINDS[link.kind].build(link.source, link.target) for name, link in made.items()}
+        ).eval()
+
+
+def _given_stitches(links: Sequence[Link], tensors: Mapping[str, torch.Tensor]) -> nn.ModuleDict:
+    with torch.device("meta"):
+        stitches = _new_stitches(links)
+    for name, expected in stitches.state_dict().items():
+        found = tensors.get(name)
+        if found is None or (found.shape, found.dtype) != (expected.shape, expected.dtype):
+            given = "it is missing" if found is None else f"{found.dtype} of shape {tuple(found.shape)} is given"
+            raise ValueError(
+                f"the stitches need a tensor {name!r} of {expected.dtype} and shape {tuple(expected.shape)}; {given}."
+            )
+    if unknown := set(tensors) - set(stitches.state_dict()):
+        raise ValueError(f"no stitch has a use for the tensor {min(unknown)!r}.")
+    stitches.load_state_dict(dict(tensors), assign=True)
+    return stitches
+
+
+def _link_costs(links: Sequence[Link]) -> list[int]:
+    """Multiply-adds of each link's stitch, counted once for each two shapes."""
+    examples = {_shapes(link): link for link in links}
+    costs = multiply_adds(
+        (lambda link=link: KINDS[link.kind].build(link.source, link.target), link.source.shape)
+        for link in examples.values()
+    )
+    known = dict(zip(examples, costs, strict=True))
+    return [known[_shapes(link)] for link in links]
+
+
+def _shapes(link: Link) -> tuple:
+    return link.kind, link.source.layout, link.source.shape, link.target.layout, link.target.shape
