@@ -36,10 +36,21 @@ class Matching:
 
 
 def relative_depth(first: Sequence[Tap], second: Sequence[Tap]) -> np.ndarray:
-    """1 for taps at the same depth of their networks, 0 for the input of one and the output of the other: spreads the
-    matches over the networks."""
-    a, b = (np.array([tap.depth for tap in taps]) for taps in (first, second))
+    """1 for taps equally deep among those of the same layout and size in their own networks, 0 for the first of one
+    and the last of the other: spreads the matches over the networks. (The depth in the whole network would bunch them
+    where one network spends its multiply-adds at other sizes than the other.)"""
+    a, b = _depth_at_own_size(first), _depth_at_own_size(second)
     return 1 - np.abs(a[:, None] - b[None, :])
+
+
+def _depth_at_own_size(taps: Sequence[Tap]) -> np.ndarray:
+    depths: dict[tuple, list[float]] = {}
+    for tap in taps:
+        depths.setdefault((tap.layout, tap.positions), []).append(tap.depth)
+    ranges = {size: (min(values), max(values)) for size, values in depths.items()}
+    lows, highs = np.array([ranges[tap.layout, tap.positions] for tap in taps]).reshape(-1, 2).T
+    own = np.array([tap.depth for tap in taps])
+    return np.divide(own - lows, highs - lows, out=np.full(len(taps), 0.5), where=highs > lows)
 
 
 def match(

@@ -329,7 +329,7 @@ def _check_genotype(x: Sequence[bool] | np.ndarray, n_var: int) -> np.ndarray:
     if x.dtype != bool:
         if not np.isin(x, (0, 1)).all():
             raise ValueError(
-                f"a genotype holds booleans or 0 and 1, but {x[~np.isin(x, (0, 1))][0]!r} is among its values."
+                f"a genotype holds booleans or 0 and 1, but {x[~np.isin(x, (0, 1))][0].item()!r} is among its values."
             )
         x = x.astype(bool)
     return x

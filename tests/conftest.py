@@ -147,6 +147,6 @@ def by_hand(residual, gated, mixer):
     )
 
 
-@pytest.fixture(params=["pair", "pool", "by_hand"])
+@pytest.fixture(scope="session", params=["pair", "pool", "by_hand"])
 def supernet(request):
     return request.getfixturevalue(request.param)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from pymoo_stitch import Network, Supernet, match
-from pymoo_stitch.matching import align, relative_depth
+from pymoo_stitch.matching import align, both_ways, relative_depth
 
 
 @st.composite
@@ -161,13 +161,7 @@ def test_matches_that_would_close_a_cycle_are_dropped_and_listed():
     for a, b in found.dropped:
         assert f"{a} ↔ {b}" in str(supernet)
         with pytest.raises(ValueError, match="the links close a cycle"):
-            Supernet(crossing(), [*found.links, *match_both(a, b)])
-
-
-def match_both(a, b):
-    from pymoo_stitch import Link
-
-    return [Link(a, b), Link(b, a)]
+            Supernet(crossing(), [*found.links, *both_ways((a, b), "linear")])
 
 
 def test_depth_spreads_the_matches_over_the_deeper_network():
@@ -183,10 +177,11 @@ def test_depth_spreads_the_matches_over_the_deeper_network():
 
     short, long = (imported(lambda n=n: Chain(n), f"chain{n}") for n in (4, 12))
     found = [int(b.name.split(".")[1]) for _, b in match([short, long]).matches]
-    assert found == [2, 5, 8, 11]
+    assert found == [0, 4, 7, 11]
     early = match([short, long], weight=lambda a, b: np.zeros((len(a), len(b)))).matches
     assert [int(b.name.split(".")[1]) for _, b in early] == [0, 1, 2, 3]
-    assert relative_depth(short.taps, long.taps)[0, 2] == 1
+    weights = relative_depth(short.taps, long.taps)
+    assert (weights[0, 0], weights[0, -1], weights[-1, -1]) == (1, 0, 1)
 
 
 def test_unknown_names_are_errors(residual, gated):
@@ -210,7 +205,9 @@ def check_matching(networks, expected):
 
 
 def test_resnet50_and_resnext50_have_174_matches():
-    check_matching(timm_networks("resnet50", "resnext50_32x4d"), 174)
+    networks = timm_networks("resnet50", "resnext50_32x4d")
+    assert networks[0].cost == 4_089_184_256
+    check_matching(networks, 174)
 
 
 @pytest.mark.slow

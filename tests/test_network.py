@@ -233,13 +233,22 @@ def test_a_normalisation_that_does_not_fit_is_an_error(normalize):
 
 
 def test_timm_models_of_different_normalisation_need_it_in_the_graph():
-    models = [timm.create_model(name, num_classes=5) for name in ("resnet18", "tf_efficientnet_lite0")]
-    image = torch.rand(1, 3, 64, 64)
-    with pytest.warns(UserWarning, match="normalize='timm'"):
-        Supernet.build(models, image)
-    supernet = Supernet.build(models, image, normalize="timm")
-    assert [network.normalization[0][0] for network in supernet.networks] == [0.485, 0.5]
+    models = [seeded(Residual), seeded(Gated)]
+    half, imagenet = ((0.5,) * 3, (0.5,) * 3), ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+    for model, (mean, std) in zip(models, (half, imagenet), strict=True):
+        model.pretrained_cfg = {"mean": mean, "std": std}  # as timm sets it
+    with pytest.warns(UserWarning, match=r"residual: mean \(0.5, .* Use normalize='timm'"):
+        Supernet.build(models, EXAMPLE)
+    supernet = Supernet.build(models, EXAMPLE, normalize="timm")
+    assert [network.normalization for network in supernet.networks] == [half, imagenet]
     assert str(supernet).count("images in [0, 1]") == 2
+
+
+def test_the_normalisation_is_read_from_a_timm_model():
+    module = timm.create_model("test_vit")
+    network = Network.from_module(module, torch.rand(1, 3, 160, 160), normalize="timm")
+    assert network.normalization == (tuple(module.pretrained_cfg["mean"]), tuple(module.pretrained_cfg["std"]))
+    assert network.name == "test_vit"
 
 
 # ------------------------------------------------------------------------------------------------------- taps and costs
@@ -319,7 +328,11 @@ def test_a_transposed_mixing_of_positions_is_no_tap():
 
 
 @pytest.mark.parametrize(
-    ("name", "cost"), [("resnet18", 1_814_073_344), ("resnet34", 3_663_761_408), ("resnet50", 4_089_184_256)]
+    ("name", "cost"),
+    [
+        ("resnet18", 1_814_073_344),
+        pytest.param("resnet34", 3_663_761_408, marks=pytest.mark.slow),
+    ],
 )
 def test_costs_are_the_published_multiply_adds(name, cost):
     assert Network.from_module(timm.create_model(name), torch.rand(1, 3, 224, 224)).cost == cost
@@ -327,7 +340,7 @@ def test_costs_are_the_published_multiply_adds(name, cost):
 
 # --------------------------------------------------------------------------------------------------------- real models
 
-QUICK = ["mobilenetv3_small_050", "vit_tiny_patch16_224", "swin_tiny_patch4_window7_224"]
+QUICK = ["mobilenetv3_small_050", "deit_tiny_patch16_224", "swin_tiny_patch4_window7_224"]
 TIMM = """
     resnet50 resnext50_32x4d resnet152 efficientnet_b4 mobilenetv3_large_100 vit_small_patch16_224 deit_tiny_patch16_224
     swin_tiny_patch4_window7_224 convnext_tiny densenet121 vgg16 inception_v3 regnety_016 maxvit_tiny_tf_224

@@ -1,0 +1,56 @@
+"""Examples and the README: what a user is told to run does run."""
+
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parent.parent
+
+
+def run(*arguments, cwd=ROOT):
+    return subprocess.run([sys.executable, *arguments], cwd=cwd, capture_output=True, text=True, timeout=300)
+
+
+def test_stitch_two_models(tmp_path):
+    example = ROOT / "examples" / "stitch_two_models.py"
+    done = run(
+        "-W", "error", example, "test_resnet", "test_efficientnet", "--size", "64", "--save", "pair", cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    assert "test_resnet" in done.stdout
+    assert "ensemble" in done.stdout
+    assert (tmp_path / "pair").is_file()
+
+
+def test_every_example_has_help():
+    for example in (ROOT / "examples").glob("*.py"):
+        done = run(example, "--help")
+        assert done.returncode == 0, done.stderr
+        assert f"python examples/{example.name}" in done.stdout
+
+
+def test_the_code_in_the_readme_runs(tmp_path):
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert blocks
+    code = (
+        "\n".join(blocks)
+        .replace("pretrained=True", "pretrained=False")
+        .replace("resnet50", "test_resnet")
+        .replace("resnext50_32x4d", "test_efficientnet")
+    )
+    done = run("-c", code, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
+def test_ci_finds_the_test_command_in_the_readme():
+    commands = re.findall(r'^pip install -e "\.\[test\]".*$', (ROOT / "README.md").read_text(), re.MULTILINE)
+    assert commands == ['pip install -e ".[test]" && pytest']
+
+
+@pytest.mark.parametrize("module", ["pymoo_stitch", "pymoo_stitch.problems"])
+def test_the_installed_package_is_found_from_anywhere(module, tmp_path):
+    done = run("-c", f"import {module} as m; print(m.__file__)", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
