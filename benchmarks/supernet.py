@@ -25,13 +25,14 @@ def seconds(function, repeats=1):
 
 
 def ratio(first, second, argument, repeats):
-    """The median time of the first over that of the second, the two taking turns."""
-    times = [[], []]
+    """The median, over pairs of runs one right after the other, of the first's time over the second's."""
+    ratios = []
     with torch.inference_mode():
-        for _ in range(repeats + 1):
-            for function, record in zip((first, second), times, strict=True):
-                record.append(seconds(lambda function=function: function(argument))[0])
-    return np.median(times[0][1:]) / np.median(times[1][1:])
+        for number in range(repeats + 1):
+            order = (first, second) if number % 2 else (second, first)
+            times = {function: seconds(lambda function=function: function(argument))[0] for function in order}
+            ratios.append(times[first] / times[second])
+    return np.median(ratios[1:])
 
 
 def spread(matches):
@@ -83,7 +84,7 @@ if __name__ == "__main__":
         "--pair", nargs=2, default=["resnet152", "efficientnet_b4"], metavar="MODEL", help="names of timm models"
     )
     parser.add_argument("--genotypes", type=int, default=500, help="how many are selected (default: 500)")
-    parser.add_argument("--repeats", type=int, default=15, help="forward passes of each module (default: 15)")
+    parser.add_argument("--repeats", type=int, default=30, help="forward passes of each module (default: 30)")
     arguments = parser.parse_args()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # different normalisations do not matter here

@@ -9,14 +9,13 @@ import json
 import math
 import os
 import re
-import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import nn
 
@@ -57,16 +56,14 @@ def save(contents: Contents, path: str | os.PathLike) -> None:
     text = _dumps(document)
     if not path.parent.is_dir():
         raise FileNotFoundError(f"cannot save to {path}: the folder {path.parent} does not exist.")
-    descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    os.close(descriptor)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         save_file(tensors, temporary, metadata={"format": FORMAT, "supernet": text, "digest": _digest(text, tensors)})
         with open(temporary, "rb") as file:
             os.fsync(file.fileno())
         os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def load(path: str | os.PathLike) -> Contents:
@@ -84,18 +81,7 @@ def load(path: str | os.PathLike) -> Contents:
         if metadata.get("digest") != _digest(text, tensors):
             raise ValueError("its content does not match its digest: it was altered or damaged")
         return _read_document(json.loads(text, parse_constant=_no_constant), tensors)
-    except (
-        SafetensorError,
-        ValueError,
-        TypeError,
-        KeyError,
-        IndexError,
-        AttributeError,
-        RecursionError,
-        OverflowError,
-        RuntimeError,
-        OSError,
-    ) as error:
+    except Exception as error:  # whatever a file makes go wrong, the file is at fault
         raise ValueError(f"{path} is not a supernet that can be loaded: {error}") from error
 
 
