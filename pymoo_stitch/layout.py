@@ -23,8 +23,35 @@ class Layout(Enum):
         """The sizes that are not channels: (H, W), (L,) or ()."""
         return shape[1:] if self is Layout.IMAGE else shape[:-1]
 
+    def grid(self, shape: tuple[int, ...], image_size: tuple[int, int] | None) -> tuple[int, int] | None:
+        """Height and width of the positions; None where they are no image."""
+        if self in (Layout.IMAGE, Layout.IMAGE_LAST):
+            return self.positions(shape)
+        if self is Layout.VECTOR or image_size is None:
+            return None
+        extras = range(1) if self is Layout.TOKENS else range(1, _MOST_CLASS_TOKENS + 1)
+        return next((grid for extra in extras if (grid := _grid(shape[0] - extra, image_size))), None)
+
     def __str__(self) -> str:
         return self.value
+
+
+_MOST_CLASS_TOKENS = 8
+
+
+def _grid(length: int, image_size: tuple[int, int]) -> tuple[int, int] | None:
+    """The height and width with that many positions that are nearest to the image's proportions, if any is near."""
+    grids = [(h, length // h) for h in range(1, length + 1) if length % h == 0 and _is_grid(h, length // h, image_size)]
+    height, width = image_size
+    return min(grids, key=lambda grid: abs(grid[0] * width - grid[1] * height), default=None)
+
+
+def _is_grid(h: int, w: int, image_size: tuple[int, int] | None) -> bool:
+    """Whether h × w can be the input image made smaller, up to the rounding of one position."""
+    if image_size is None:
+        return False
+    height, width = image_size
+    return abs(h * width - w * height) <= max(height, width)
 
 
 class _Inner(Enum):
@@ -143,7 +170,7 @@ class _Follower:
             return source if source_shape == shape and name != "linear" else _Inner.OTHER
         if len(shape) == 2:
             return self._tokens(shape)
-        return Layout.IMAGE_LAST if len(shape) == 3 and self._is_grid(*shape[:2]) else _Inner.OTHER
+        return Layout.IMAGE_LAST if len(shape) == 3 and _is_grid(*shape[:2], self.image_size) else _Inner.OTHER
 
     def _elementwise(self, sources, shape):
         """Sums, activations, concatenations: as the input that has the same shape, else as one of the same rank."""
@@ -170,29 +197,19 @@ class _Follower:
             case Layout.IMAGE_LAST if shape == (source_shape[0] * source_shape[1], source_shape[2]):
                 return Layout.TOKENS
             case _Inner.CHANNELS_LENGTH if (
-                len(shape) == 3 and shape[0] == source_shape[0] and self._is_grid(*shape[1:])
+                len(shape) == 3 and shape[0] == source_shape[0] and _is_grid(*shape[1:], self.image_size)
             ):
                 return Layout.IMAGE
-            case Layout.TOKENS if len(shape) == 3 and shape[2] == source_shape[1] and self._is_grid(*shape[:2]):
+            case Layout.TOKENS if (
+                len(shape) == 3 and shape[2] == source_shape[1] and _is_grid(*shape[:2], self.image_size)
+            ):
                 return Layout.IMAGE_LAST
         return None
 
     def _tokens(self, shape: tuple[int, ...]) -> Layout:
         """Plain tokens, or with a class token where only the rest has the proportions of the image."""
-        length = shape[0]
-        if self._has_grid(length) or not any(self._has_grid(length - extra) for extra in range(1, min(length, 9))):
-            return Layout.TOKENS
-        return Layout.CLASS_TOKENS
-
-    def _has_grid(self, length: int) -> bool:
-        return any(length % h == 0 and self._is_grid(h, length // h) for h in range(1, length + 1))
-
-    def _is_grid(self, h: int, w: int) -> bool:
-        """Whether h × w can be the input image made smaller, up to the rounding of one position."""
-        if self.image_size is None:
-            return False
-        height, width = self.image_size
-        return abs(h * width - w * height) <= max(height, width)
+        plain = Layout.TOKENS.grid(shape, self.image_size) or not Layout.CLASS_TOKENS.grid(shape, self.image_size)
+        return Layout.TOKENS if plain else Layout.CLASS_TOKENS
 
 
 _PERMUTED = {

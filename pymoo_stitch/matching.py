@@ -11,7 +11,7 @@ from scipy.sparse.csgraph import maximum_bipartite_matching
 
 from .network import Network, Tap
 from .selection import Wiring
-from .stitches import KINDS, Link
+from .stitches import KINDS, Link, are_alike, working_layout
 
 Match = tuple[Tap, Tap]
 Weight = Callable[[Sequence[Tap], Sequence[Tap]], np.ndarray]
@@ -43,6 +43,13 @@ def relative_depth(first: Sequence[Tap], second: Sequence[Tap]) -> np.ndarray:
     return 1 - np.abs(a[:, None] - b[None, :])
 
 
+def network_depth(first: Sequence[Tap], second: Sequence[Tap]) -> np.ndarray:
+    """1 for taps equally deep in their networks, 0 for the beginning of one and the end of the other: where sizes may
+    differ, it keeps them from differing much."""
+    a, b = (np.array([tap.depth for tap in taps]) for taps in (first, second))
+    return 1 - np.abs(a[:, None] - b[None, :])
+
+
 def _depth_at_own_size(taps: Sequence[Tap]) -> np.ndarray:
     depths: dict[tuple, list[float]] = {}
     for tap in taps:
@@ -54,7 +61,12 @@ def _depth_at_own_size(taps: Sequence[Tap]) -> np.ndarray:
 
 
 def match(
-    networks: Sequence[Network], *, pairs: str = "neighbours", kind: str = "linear", weight: Weight = relative_depth
+    networks: Sequence[Network],
+    *,
+    pairs: str = "neighbours",
+    kind: str = "linear",
+    resize: bool = False,
+    weight: Weight | None = None,
 ) -> Matching:
     """Match the taps of networks so that as many as possible are matched, and among such matchings the sum of weights
         is largest.
@@ -66,12 +78,13 @@ def match(
             first; a later match that would close a cycle is dropped."""
     if pairs not in ("neighbours", "all"):
         raise ValueError(f"pairs must be 'neighbours' or 'all', but is {pairs!r}.")
+    weight = weight or (network_depth if resize else relative_depth)
     by_cost = sorted(networks, key=lambda network: network.cost)
     neighbours = list(pairwise(by_cost))
     others = [pair for pair in combinations(by_cost, 2) if pair not in neighbours] if pairs == "all" else []
     bound, matches, dropped = 0, [], []
     for first, second in neighbours + others:
-        compatible = _compatible(first.taps, second.taps, kind)
+        compatible = _compatible(first.taps, second.taps, kind, resize)
         bound += _bound(compatible)
         found = [(first.taps[i], second.taps[j]) for i, j in align(compatible, weight(first.taps, second.taps))]
         if (first, second) in neighbours:  # a chain of alignments has no cycle
@@ -107,17 +120,20 @@ def align(compatible: np.ndarray, weight: np.ndarray) -> list[tuple[int, int]]:
     return pairs[::-1]
 
 
-def _compatible(first: Sequence[Tap], second: Sequence[Tap], kind: str) -> np.ndarray:
+def _compatible(first: Sequence[Tap], second: Sequence[Tap], kind: str, resize: bool) -> np.ndarray:
     """Where a stitch can lead both ways. Asked once for each two shapes, not for each two taps."""
     if kind not in KINDS:
         raise ValueError(f"there is no kind of stitch {kind!r}; there are {', '.join(sorted(KINDS))}.")
-    applies = KINDS[kind].applies
+
+    def joins(a: Tap, b: Tap) -> bool:
+        if not are_alike(a, b) and (not resize or 1 in (*a.positions, *b.positions)):
+            return False  # what is pooled to one position has nothing to resize
+        return bool(working_layout(KINDS[kind], a, b) and working_layout(KINDS[kind], b, a))
+
     shapes_a, index_a = _distinct(first)
     shapes_b, index_b = _distinct(second)
-    table = np.array([[applies(a, b) and applies(b, a) for b in shapes_b] for a in shapes_a], dtype=bool).reshape(
-        len(shapes_a), len(shapes_b)
-    )
-    return table[np.ix_(index_a, index_b)]
+    table = np.array([[joins(a, b) for b in shapes_b] for a in shapes_a], dtype=bool)
+    return table.reshape(len(shapes_a), len(shapes_b))[np.ix_(index_a, index_b)]
 
 
 def _distinct(taps: Sequence[Tap]) -> tuple[list[Tap], list[int]]:

@@ -20,13 +20,15 @@ class Tap:
     """A tensor inside a network that a stitch can read or replace.
 
     `name` is the module that makes it, with the operation behind it where that module makes several. `shape` is without
-    the batch; `depth` is the fraction of the network's multiply-adds that are spent when it is there."""
+    the batch; `depth` is the fraction of the network's multiply-adds that are spent when it is there; `grid` is the
+    height and width of its positions, None where they are no image."""
 
     network: str
     name: str
     layout: Layout
     shape: tuple[int, ...]
     depth: float
+    grid: tuple[int, int] | None = None
 
     @property
     def channels(self) -> int:
@@ -109,7 +111,8 @@ class Network:
                 continue
             if not node.dtype.is_floating_point or self._shows_again(node, layouts):
                 continue
-            taps.append(Tap(self.name, node.name, layout, node.sample_shape, spent / max(self.cost, 1)))
+            grid = layout.grid(node.sample_shape, self.input_shape[-2:] if len(self.input_shape) == 3 else None)
+            taps.append(Tap(self.name, node.name, layout, node.sample_shape, spent / max(self.cost, 1), grid))
         return tuple(taps)
 
     def tap(self, name: str) -> Tap:

@@ -77,16 +77,16 @@ class Selection:
 
 class Selector:
     """Selects by genotype. Variable i is link i; behind them stand those of the output switch: the second network,
-        the third, …, the ensemble of all.
+    the third, …, the ensemble of all. (A single network, bridged to itself, has none.)
 
     A switch with several variables takes the first that is 1, or the original if none is. A variable is active iff its
     switch is read and all earlier variables of that switch are 0."""
 
     def __init__(self, wiring: Wiring, links: Sequence[Link], order: Sequence[int]):
         n_networks = len(wiring.outputs)
+        choices = [(n,) for n in range(n_networks)] + [tuple(range(n_networks))] * (n_networks > 1)
         self.n_links = len(links)
-        self.n_var = self.n_links + n_networks
-        choices = [(n,) for n in range(n_networks)] + [tuple(range(n_networks))]
+        self.n_var = self.n_links + len(choices) - 1
         switches = [~i for i in order if i < 0]  # in topological order: a switch is read only by what comes later
         bit = {i: 1 << number for number, i in enumerate(switches)}
         arriving: dict[int, list[tuple[int, int]]] = {i: [] for i in switches}

@@ -18,8 +18,9 @@ def summary(supernet: "Supernet") -> str:
     ]
     total = sum(parameter.numel() for parameter in supernet.stitches.parameters())
     bound = "" if supernet.bound is None else f" of at most {supernet.bound}"
+    several = f", the output's with {len(networks)} networks and their ensemble" if len(networks) > 1 else ""
     lines = [
-        f"Supernet of {len(networks)} networks for inputs of {_sizes(supernet.input_shape)}",
+        f"Supernet of {len(networks)} network{'s' * (len(networks) > 1)} for inputs of {_sizes(supernet.input_shape)}",
         "",
         *_table(rows),
         "",
@@ -27,7 +28,7 @@ def summary(supernet: "Supernet") -> str:
         "",
         f"matches            {supernet.n_matches:,}{bound}",
         f"links              {len(supernet.links):,}",
-        f"switches           {supernet.n_switches:,}, the output's with {len(networks)} networks and their ensemble",
+        f"switches           {supernet.n_switches:,}{several}",
         f"variables          {supernet.n_var:,}",
         f"stitch parameters  {total:,} in {len(supernet.stitches):,} stitches",
     ]

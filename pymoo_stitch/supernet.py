@@ -1,5 +1,6 @@
 """The supernet: networks joined by links, and the subnetworks its genotypes select."""
 
+import copy
 import hashlib
 import os
 import warnings
@@ -7,19 +8,20 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
 from torch import fx, nn
 from tqdm import tqdm
 
-from . import storage
+from . import fitting, storage
 from .graph import INPUT, GraphBuilder, multiply_adds
 from .importing import ENSEMBLE, Normalization, default_name, timm_normalization, unique_name
-from .matching import Match, Weight, match, relative_depth
+from .matching import Match, Weight, match
 from .network import Network
 from .selection import Selection, Selector, Wiring
-from .stitches import KINDS, Link
+from .stitches import KINDS, Link, build_stitch, is_direct, working_layout
 from .summary import summary
 
 
@@ -31,7 +33,7 @@ class Supernet:
     the second network, the third, …, the ensemble of all (the mean of their outputs). A switch takes the first of its
     inputs whose variable is 1, the original if none is; so the all-zero genotype is the first network, untouched.
 
-        :param networks: two or more with equal input and output shapes and different names.
+        :param networks: one or more with equal input and output shapes and different names.
         :param links: any that leave the supernet acyclic. They are put into topological order, those between the same two
             taps side by side.
         :param stitches: their tensors, as `supernet.stitches.state_dict()` gives them. Without, all stitches are new and
@@ -73,14 +75,15 @@ class Supernet:
         output: str | int | None = None,
         pairs: str = "neighbours",
         kind: str = "linear",
-        weight: Weight = relative_depth,
+        resize: bool = False,
+        weight: Weight | None = None,
         progress: bool | None = None,
     ) -> "Supernet":
         """Import what is not imported yet, match, and link each match both ways.
 
         :param networks: modules, or networks imported before. They keep their order.
         :param example_input, normalize, output: for the modules, as in `Network.from_module`.
-        :param pairs, kind, weight: as in `matching.match`.
+        :param pairs, kind, resize, weight: as in `matching.match`.
         :param progress: a progress bar over the imports; None shows one on a terminal.
         """
         given = list(networks) if not isinstance(networks, nn.Module) else [networks]
@@ -109,7 +112,7 @@ class Supernet:
                 item = Network.from_module(item, example_input, name=name, output=output, normalize=normalize)
             imported.append(item)
         _check_networks(imported)
-        matching = match(imported, pairs=pairs, kind=kind, weight=weight)
+        matching = match(imported, pairs=pairs, kind=kind, resize=resize, weight=weight)
         if not matching.matches:
             raise ValueError(
                 f"no tap of {' or '.join(n.name for n in imported)} can be matched with one of another by a {kind!r} stitch: no two have the same layout and size. "
@@ -129,8 +132,8 @@ class Supernet:
 
     @property
     def n_switches(self) -> int:
-        """Taps at which links arrive, and the output."""
-        return len(self._wiring.switched) + 1
+        """Taps at which links arrive, and the output of several networks."""
+        return len(self._wiring.switched) + (len(self.networks) > 1)
 
     @property
     def input_shape(self) -> tuple[int, ...]:
@@ -139,13 +142,26 @@ class Supernet:
     @property
     def references(self) -> dict[str, np.ndarray]:
         """The genotypes of each network alone, by its name, and of their "ensemble"."""
-        genotypes = np.zeros((len(self.networks) + 1, self.n_var), dtype=bool)
-        genotypes[1:, len(self.links) :] = np.eye(len(self.networks), dtype=bool)
-        return dict(zip([*(network.name for network in self.networks), ENSEMBLE], genotypes, strict=True))
+        choices = self.n_var - len(self.links)
+        genotypes = np.zeros((choices + 1, self.n_var), dtype=bool)
+        genotypes[1:, len(self.links) :] = np.eye(choices, dtype=bool)
+        return dict(zip([*(network.name for network in self.networks), ENSEMBLE], genotypes, strict=False))
 
     def subnetwork(self, x: Sequence[bool] | np.ndarray) -> "Subnetwork":
         """What a genotype selects."""
         return Subnetwork(self, x)
+
+    def fit(self, images: Any, method: str | None = None, **options: Any) -> fitting.FitReport:
+        """Fit all stitches on images, in place, and report their errors on images kept back. The networks stay as they
+        are.
+
+        :param images: a tensor, a Dataset, or a DataLoader or another iterable of batches; labels are ignored where
+            they are not needed. About an eighth, 64 at most, is kept back.
+        :param method: `"least-squares"`, `"adam"` or `"finetune"`; by default least squares for affine kinds and Adam
+            for the others.
+        :param options: those of `fitting.least_squares`, `fitting.adam` or `fitting.finetune`.
+        """
+        return fitting.fit(self, images, method, **options)
 
     def save(self, path: str | os.PathLike) -> None:
         """Write everything to one file: tensors as safetensors, the rest as JSON inside it. The file appears whole or
@@ -187,6 +203,7 @@ class Subnetwork:
     def __init__(self, supernet: Supernet, x: Sequence[bool] | np.ndarray):
         self.supernet = supernet
         self.x = _check_genotype(x, supernet.n_var)
+        self.stitches = supernet.stitches
         self._selection: Selection = supernet._selector(self.x)
 
     @property
@@ -224,10 +241,21 @@ class Subnetwork:
     def n_stitches(self) -> int:
         return len(self._selection.links)
 
+    def fit(self, images: Any, **options: Any) -> fitting.FitReport:
+        """Train the stitches of this subnetwork alone ([G] 15), as copies: the supernet keeps its own. `module()` then
+        has the trained ones.
+
+        :param images: as in `Supernet.fit`.
+        :param options: those of `fitting.finetune_one`.
+        """
+        own = {name: copy.deepcopy(self.stitches[name]) for name in dict.fromkeys(link.stitch for link in self.links)}
+        self.stitches = nn.ModuleDict(own)
+        return fitting.finetune_one(self, images, **options)
+
     def module(self, device: torch.device | str | None = None) -> fx.GraphModule:
         """A plain module, in eval mode, that holds copies of what it uses and nothing else. Without a device it is on
         the CPU."""
-        wiring, stitches = self.supernet._wiring, self.supernet.stitches
+        wiring, stitches = self.supernet._wiring, self.stitches
         arriving = {wiring.index(link.target): link for link in self.links}
         builder = GraphBuilder(device)
         made: dict[int, fx.Node] = {}
@@ -263,8 +291,8 @@ class Subnetwork:
 
 
 def _check_networks(networks: Sequence[Network]) -> None:
-    if len(networks) < 2:
-        raise ValueError(f"a supernet joins two or more networks, but {len(networks)} is given.")
+    if not networks:
+        raise ValueError("no network is given; a supernet joins two or more, or bridges one to itself.")
     for network in networks:
         if not isinstance(network, Network):
             raise TypeError(
@@ -299,7 +327,7 @@ def _check_links(networks: Sequence[Network], links: Iterable[Link]) -> list[Lin
             raise ValueError(
                 f"the link {link} asks for a stitch of kind {link.kind!r}; there are {', '.join(sorted(KINDS))}."
             )
-        if not KINDS[link.kind].applies(link.source, link.target):
+        if working_layout(KINDS[link.kind], link.source, link.target) is None:
             ends = f"{link.source.layout} {link.source.shape} to {link.target.layout} {link.target.shape}"
             raise ValueError(f"a stitch of kind {link.kind!r} cannot lead from {ends}, as the link {link} asks.")
         if link.stitch is not None:
@@ -319,7 +347,9 @@ def _check_links(networks: Sequence[Network], links: Iterable[Link]) -> list[Lin
 
 
 def _ends(link: Link) -> tuple:
-    return link.source.layout, link.source.channels, link.target.layout, link.target.channels
+    """What must be the same for two links to share a stitch: sizes too, where the stitch resizes."""
+    sizes = () if is_direct(link) else (link.source.positions, link.target.positions)
+    return link.source.layout, link.source.channels, link.target.layout, link.target.channels, sizes
 
 
 def _check_genotype(x: Sequence[bool] | np.ndarray, n_var: int) -> np.ndarray:
@@ -377,9 +407,7 @@ def _new_stitches(links: Sequence[Link]) -> nn.ModuleDict:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         made = {link.stitch: link for link in reversed(links)}
-        return nn.ModuleDict(
-            {name: KINDS[link.kind].build(link.source, link.target) for name, link in made.items()}
-        ).eval()
+        return nn.ModuleDict({name: build_stitch(link) for name, link in made.items()}).eval()
 
 
 def _given_stitches(links: Sequence[Link], tensors: Mapping[str, torch.Tensor]) -> nn.ModuleDict:
@@ -401,10 +429,7 @@ def _given_stitches(links: Sequence[Link], tensors: Mapping[str, torch.Tensor]) 
 def _link_costs(links: Sequence[Link]) -> list[int]:
     """Multiply-adds of each link's stitch, counted once for each two shapes."""
     examples = {_shapes(link): link for link in links}
-    costs = multiply_adds(
-        (lambda link=link: KINDS[link.kind].build(link.source, link.target), link.source.shape)
-        for link in examples.values()
-    )
+    costs = multiply_adds((lambda link=link: build_stitch(link), link.source.shape) for link in examples.values())
     known = dict(zip(examples, costs, strict=True))
     return [known[_shapes(link)] for link in links]
 

@@ -191,13 +191,10 @@ def test_unfitted_stitches_are_the_same_every_time_and_leave_the_generator_alone
 
 
 def test_a_users_kind_is_built_costed_and_run(residual, gated, images):
-    def applies(source, target):
-        return source.layout is target.layout is Layout.IMAGE and source.positions == target.positions
+    def build(layout, channels_in, channels_out):
+        return nn.Sequential(nn.Conv2d(channels_in, channels_out, 3, padding=1), nn.Tanh())
 
-    def build(source, target):
-        return nn.Sequential(nn.Conv2d(source.channels, target.channels, 3, padding=1), nn.Tanh())
-
-    KINDS["conv+tanh"] = Kind(applies, build)
+    KINDS["conv+tanh"] = Kind(build, frozenset({Layout.IMAGE}))
     try:
         supernet = Supernet.build([residual, gated], kind="conv+tanh")
         x = np.ones(supernet.n_var, dtype=bool)
@@ -269,8 +266,8 @@ def test_networks_that_cannot_be_joined_are_errors(residual, gated, images):
         Supernet.build([])
     with pytest.raises(ValueError, match=r"two or more networks, but 1 is given"):
         Supernet.build([residual])
-    with pytest.raises(ValueError, match=r"two or more networks, but 1 is given"):
-        Supernet([residual], [])
+    with pytest.raises(ValueError, match=r"no network is given"):
+        Supernet([], [])
     with pytest.raises(ValueError, match=r"none is given. Give one, e.g. torch.rand"):
         Supernet.build([residual, Small()])
     with pytest.raises(ValueError, match=r"2 networks are named 'residual'. Give each its own name"):
@@ -300,7 +297,7 @@ def test_links_that_do_not_fit_are_errors(residual, gated, deep):
         ValueError, match=r"uses a tap deep:stem.0 that is not among the taps of the networks residual, gated"
     ):
         Supernet([residual, gated], [Link(deep.tap("stem.0"), tap)])
-    with pytest.raises(ValueError, match=r"asks for a stitch of kind 'cubic'; there are linear"):
+    with pytest.raises(ValueError, match=r"asks for a stitch of kind 'cubic'; there are .*linear"):
         Supernet([residual, gated], [Link(tap, gated.tap("mul"), kind="cubic")])
     with pytest.raises(ValueError, match=r"is given more than once"):
         Supernet([residual, gated], [Link(tap, gated.tap("mul"))] * 2)
