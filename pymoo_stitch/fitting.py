@@ -18,7 +18,7 @@ from tqdm import tqdm
 from .execution import Execution
 from .layout import Layout
 from .network import Tap
-from .stitches import KINDS, Link, is_direct, working_layout
+from .stitches import KINDS, Link, as_image, is_direct, working_layout
 
 if TYPE_CHECKING:
     from .supernet import Subnetwork, Supernet
@@ -158,7 +158,9 @@ class _Moments:
                 crossed.add((x_key, "gram"))
                 self._grams[x_key] = self._grams.get(x_key, 0) + rows[x_key].T @ rows[x_key]
             if y_key not in rows:
-                rows[y_key] = self._rows(_as_working(target, link), link, link.target)
+                rows[y_key] = self._rows(
+                    target if is_direct(link) else as_image(target, link.target), link, link.target
+                )
                 self._add_sum(y_key, rows[y_key])
             if (x_key, y_key) not in crossed and (y_key, x_key) not in crossed:
                 crossed.add((x_key, y_key))
@@ -205,18 +207,6 @@ def _check_finite(tensor: torch.Tensor, tap: Tap) -> None:
             f"the tap {tap} has NaN or infinite values for the images given, so that no stitch at it can be fitted. "
             "Are they normalised as the network expects?"
         )
-
-
-def _as_working(target: torch.Tensor, link: Link) -> torch.Tensor:
-    """A target's tensor in the layout its stitch works in, before a class token is added."""
-    if is_direct(link):
-        return target
-    if link.target.layout is Layout.IMAGE:
-        return target
-    if link.target.layout is Layout.IMAGE_LAST:
-        return target.permute(0, 3, 1, 2)
-    length = math.prod(link.target.grid)
-    return target[:, target.shape[1] - length :].transpose(1, 2).unflatten(2, link.target.grid)
 
 
 def _solve(
@@ -301,6 +291,7 @@ def finetune(
     supernet: "Supernet",
     images: Any,
     *,
+    subnetwork: "Subnetwork | None" = None,
     batch_size: int = 32,
     samples: int = 4_096,
     lr: float = 1e-3,
@@ -313,84 +304,30 @@ def finetune(
     """[SN]: at each step select a random subnetwork and train the stitches it uses, so that stitches behind one another
     learn to live with each other's errors. The networks stay as they are.
 
+    :param subnetwork: train this one always, and its own stitches (`Subnetwork.fit`).
     :param labels: train on the labels that come with the images, by cross-entropy.
     :param distillation: the weight of the divergence from the ensemble of the networks; 0 switches it off.
     """
-    rng = np.random.default_rng(seed)
-
-    def select() -> "Subnetwork":
-        for _ in range(1_000):
-            subnetwork = supernet.subnetwork(random_genotype(supernet, rng))
-            if subnetwork.n_stitches:
-                return subnetwork
-        raise ValueError("no random genotype uses a stitch: is any link on a path to the output?")
-
-    stitches = supernet.stitches
-    options = batch_size, samples, lr, labels, distillation, device, seed, progress
-    return _train(supernet, select, stitches, images, *options)
-
-
-def finetune_one(
-    subnetwork: "Subnetwork",
-    images: Any,
-    *,
-    batch_size: int = 32,
-    samples: int = 4_096,
-    lr: float = 1e-3,
-    labels: bool = False,
-    distillation: float = 1.0,
-    device: torch.device | str | None = None,
-    seed: int = 0,
-    progress: bool | None = None,
-) -> FitReport:
-    """`finetune` for one subnetwork and its own copies of the stitches; see `Subnetwork.fit`."""
-    if not subnetwork.n_stitches:
-        raise ValueError("this subnetwork uses no stitch, so that there is nothing to fit.")
-    options = batch_size, samples, lr, labels, distillation, device, seed, progress
-    return _train(subnetwork.supernet, lambda: subnetwork, subnetwork.stitches, images, *options)
-
-
-def random_genotype(supernet: "Supernet", rng: np.random.Generator) -> np.ndarray:
-    """A genotype as a search meets them: [G]'s initial density or up to eight times that, the output uniform."""
-    density = min(0.5, 6.18 / supernet.n_var * 2 ** rng.uniform(0, 3))
-    x = rng.random(supernet.n_var) < density
-    references = list(supernet.references.values())
-    x[len(supernet.links) :] = references[rng.integers(len(references))][len(supernet.links) :]
-    return x
-
-
-def _train(
-    supernet: "Supernet",
-    select: Callable[[], "Subnetwork"],
-    stitches: nn.ModuleDict,
-    images: Any,
-    batch_size: int,
-    samples: int,
-    lr: float,
-    labels: bool,
-    distillation: float,
-    device: torch.device | str | None,
-    seed: int,
-    progress: bool | None,
-) -> FitReport:
     if not labels and distillation <= 0:
         raise ValueError("there is nothing to learn from: neither labels=True nor a positive distillation is given.")
+    if subnetwork is not None and not subnetwork.n_stitches:
+        raise ValueError("this subnetwork uses no stitch, so that there is nothing to fit.")
     start, device = time.perf_counter(), torch.device(device or "cpu")
     execution = Execution(supernet, device)
-    stitches.to(device)
+    stitches = (supernet if subnetwork is None else subnetwork).stitches.to(device)
     teacher = supernet.subnetwork(list(supernet.references.values())[-1])
     optimizer = torch.optim.AdamW(stitches.parameters(), lr=lr, weight_decay=0.0)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, math.ceil(samples / batch_size))
     data = _Data(supernet, images, batch_size, device, progress, "finetune", samples, seed)
-    steps = max(1, math.ceil(samples / batch_size))
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
+    rng = np.random.default_rng(seed)
     losses = []
     with _learning(stitches, stitches):
         for batch, truth in data.batches():
             if labels and truth is None:
                 raise ValueError("labels=True needs batches of (images, labels), but only images are given.")
-            subnetwork = select()
+            chosen = subnetwork or _random_subnetwork(supernet, rng)
             with _mixed_precision(device):
-                output = execution.run(subnetwork, batch, stitches).float()
+                output = execution.run(chosen, batch, stitches).float()
             loss = F.cross_entropy(output, truth.to(device)) if labels else output.new_zeros(())
             if distillation > 0:
                 with torch.no_grad():
@@ -406,6 +343,24 @@ def _train(
     errors = _held_out_errors(supernet, execution, data, stitches)
     stitches.to("cpu")
     return FitReport("finetune", errors, data.seen, time.perf_counter() - start, losses)
+
+
+def _random_subnetwork(supernet: "Supernet", rng: np.random.Generator) -> "Subnetwork":
+    """One that uses a stitch."""
+    for _ in range(1_000):
+        subnetwork = supernet.subnetwork(random_genotype(supernet, rng))
+        if subnetwork.n_stitches:
+            return subnetwork
+    raise ValueError("no random genotype uses a stitch: is any link on a path to the output?")
+
+
+def random_genotype(supernet: "Supernet", rng: np.random.Generator) -> np.ndarray:
+    """A genotype as a search meets them: [G]'s initial density or up to eight times that, the output uniform."""
+    density = min(0.5, 6.18 / supernet.n_var * 2 ** rng.uniform(0, 3))
+    x = rng.random(supernet.n_var) < density
+    references = list(supernet.references.values())
+    x[len(supernet.links) :] = references[rng.integers(len(references))][len(supernet.links) :]
+    return x
 
 
 def _divergence(output: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:

@@ -102,21 +102,25 @@ def _chain(
 # ---------------------------------------------------------------------------------------------------------- conversions
 
 
+def as_image(x: torch.Tensor, tap: Tap) -> torch.Tensor:
+    """The positions of a tap's tensor as B C H W, without its class token."""
+    if tap.layout is Layout.IMAGE:
+        return x
+    if tap.layout is Layout.IMAGE_LAST:
+        return x.permute(0, 3, 1, 2)
+    return x[:, x.shape[1] - math.prod(tap.grid) :].transpose(1, 2).unflatten(2, tap.grid)
+
+
 class ToImage(nn.Module):
     """Any layout with positions as B C H W. [T]: a class token is joined to every position, which doubles the channels."""
 
     def __init__(self, tap: Tap):
         super().__init__()
-        self.layout, self.grid = tap.layout, tap.grid
+        self.tap = tap
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        if self.layout is Layout.IMAGE:
-            return x
-        if self.layout is Layout.IMAGE_LAST:
-            return x.permute(0, 3, 1, 2)
-        length = self.grid[0] * self.grid[1]
-        image = x[:, x.shape[1] - length :].transpose(1, 2).unflatten(2, self.grid)
-        if self.layout is Layout.TOKENS:
+        image = as_image(x, self.tap)
+        if self.tap.layout is not Layout.CLASS_TOKENS:
             return image
         return torch.cat([image, x[:, 0, :, None, None].expand_as(image)], 1)
 

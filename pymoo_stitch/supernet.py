@@ -246,11 +246,11 @@ class Subnetwork:
         has the trained ones.
 
         :param images: as in `Supernet.fit`.
-        :param options: those of `fitting.finetune_one`.
+        :param options: those of `fitting.finetune`.
         """
         own = {name: copy.deepcopy(self.stitches[name]) for name in dict.fromkeys(link.stitch for link in self.links)}
         self.stitches = nn.ModuleDict(own)
-        return fitting.finetune_one(self, images, **options)
+        return fitting.finetune(self.supernet, images, subnetwork=self, **options)
 
     def module(self, device: torch.device | str | None = None) -> fx.GraphModule:
         """A plain module, in eval mode, that holds copies of what it uses and nothing else. Without a device it is on
