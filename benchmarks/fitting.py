@@ -74,7 +74,7 @@ def compare(folder, samples, measured, finetuned):
     supernets = {method: Supernet.build(networks) for method in ("least squares", "adam")}
     print(supernets["adam"], end="\n\n")
     reports = {
-        "least squares": supernets["least squares"].fit(images[:2_000], batch_size=100),
+        "least squares": supernets["least squares"].fit(images[:2_500], batch_size=100, positions=64),
         "adam": supernets["adam"].fit(images, "adam", samples=samples),
     }
     for report in reports.values():

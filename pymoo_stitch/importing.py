@@ -45,7 +45,7 @@ def import_module(
     """Export a module and translate its graph; the parameters are those of `Network.from_module`."""
     if not isinstance(module, nn.Module):
         raise TypeError(f"a network is imported from a torch.nn.Module, not from {type(module).__name__}.")
-    _check_name(name)
+    check_name(name)
     _check_example(name, example)
     with _evaluating(module), torch.no_grad():
         normalization = _normalization(name, module, normalize, example)
@@ -70,6 +70,16 @@ def timm_normalization(module: nn.Module) -> Normalization | None:
     if not isinstance(config, dict) or not config.get("mean") or not config.get("std"):
         return None
     return tuple(config["mean"]), tuple(config["std"])
+
+
+def check_name(name: str) -> None:
+    """A ValueError unless a network can have this name: it becomes an attribute of modules."""
+    taken = name in (INPUT, ENSEMBLE, "stitches", "normalization") or hasattr(fx.GraphModule, name)
+    if taken or not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII):
+        raise ValueError(
+            f"a network's name must be letters, digits and underscores, and none that modules use themselves, "
+            f"but is {name!r}. Give another with name=…"
+        )
 
 
 def unique_name(name: str, taken: Container[str]) -> str:
@@ -129,17 +139,6 @@ def _evaluating(module: nn.Module) -> Iterator[None]:
     finally:
         for part, training in modes:
             part.training = training
-
-
-_RESERVED = (INPUT, ENSEMBLE, "stitches", "normalization")
-
-
-def _check_name(name: str) -> None:
-    if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) or name in _RESERVED:
-        raise ValueError(
-            f"a network's name must be letters, digits and underscores, and none of {', '.join(_RESERVED)}, "
-            f"but is {name!r}. Give another with name=…"
-        )
 
 
 def _check_example(name: str, example: Any) -> None:

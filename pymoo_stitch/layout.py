@@ -1,5 +1,6 @@
 """How a tensor inside a network is arranged, found by following the layout of the input image through the graph."""
 
+import math
 from collections.abc import Iterable
 from enum import Enum
 
@@ -41,8 +42,10 @@ _MOST_CLASS_TOKENS = 8
 
 def _grid(length: int, image_size: tuple[int, int]) -> tuple[int, int] | None:
     """The height and width with that many positions that are nearest to the image's proportions, if any is near."""
-    grids = [(h, length // h) for h in range(1, length + 1) if length % h == 0 and _is_grid(h, length // h, image_size)]
     height, width = image_size
+    near = round(math.sqrt(max(length, 0) * height / width))
+    grids = [(h, length // h) for h in range(max(near - 2, 1), near + 3) if length % h == 0]
+    grids = [grid for grid in grids if _is_grid(*grid, image_size)]
     return min(grids, key=lambda grid: abs(grid[0] * width - grid[1] * height), default=None)
 
 

@@ -58,9 +58,12 @@ def save(contents: Contents, path: str | os.PathLike) -> None:
         raise FileNotFoundError(f"cannot save to {path}: the folder {path.parent} does not exist.")
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
+        temporary.touch()
+        mode = temporary.stat().st_mode  # what the user's umask gives; safetensors would let nobody else read it
         save_file(tensors, temporary, metadata={"format": FORMAT, "supernet": text, "digest": _digest(text, tensors)})
         with open(temporary, "rb") as file:
             os.fsync(file.fileno())
+        os.chmod(temporary, mode)
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
@@ -254,8 +257,8 @@ def _check_nodes(
             raise ValueError(f"node {node.name!r} of network {name} reads {missing[0]!r}, which is not there before it")
         seen.add(node.name)
         read.update([*node.inputs(), *node.weights()])
-    if output not in seen - {INPUT}:
-        raise ValueError(f"network {name} has no node {output!r} for its output")
+    if not any(node.name == output and node.sample_shape for node in nodes):
+        raise ValueError(f"network {name} has no node {output!r} that gives an output for each sample")
     if unread := (seen - {INPUT} | set(weights)) - read:
         raise ValueError(f"nothing in network {name} reads {min(unread)!r}")
     for batch in (2, 3):

@@ -17,7 +17,7 @@ from tqdm import tqdm
 
 from . import fitting, storage
 from .graph import INPUT, GraphBuilder, multiply_adds
-from .importing import ENSEMBLE, Normalization, default_name, timm_normalization, unique_name
+from .importing import ENSEMBLE, Normalization, check_name, default_name, timm_normalization, unique_name
 from .matching import Match, Weight, match
 from .network import Network
 from .selection import Selection, Selector, Wiring
@@ -181,7 +181,7 @@ class Supernet:
                 bound=contents.bound,
                 dropped=contents.dropped,
             )
-        except ValueError as error:
+        except Exception as error:  # as in `storage.load`
             raise ValueError(f"{path} is not a supernet that can be loaded: {error}") from error
 
     def summary(self) -> str:
@@ -298,6 +298,7 @@ def _check_networks(networks: Sequence[Network]) -> None:
             raise TypeError(
                 f"a supernet is made of Network objects, not of {type(network).__name__}. Import modules with Network.from_module or Supernet.build."
             )
+        check_name(network.name)
     for name, count in Counter(network.name for network in networks).items():
         if count > 1:
             raise ValueError(
@@ -336,9 +337,10 @@ def _check_links(networks: Sequence[Network], links: Iterable[Link]) -> list[Lin
                 raise ValueError(
                     f"the links {first} and {link} cannot share the stitch {link.stitch!r}: their kinds, layouts or channels differ."
                 )
-            if not link.stitch.isidentifier() or not link.stitch.isascii():
+            if not (link.stitch.isidentifier() and link.stitch.isascii()) or hasattr(nn.ModuleDict, link.stitch):
                 raise ValueError(
-                    f"a stitch's name must be letters, digits and underscores and not begin with a digit, but is {link.stitch!r}."
+                    "a stitch's name must be letters, digits and underscores, and none that modules use themselves, "
+                    f"but is {link.stitch!r}."
                 )
     repeated = [link for link, count in Counter(links).items() if count > 1]
     if repeated:

@@ -202,7 +202,7 @@ def test_a_wrong_example_input_is_an_error_with_its_shape_or_type(example, error
 def test_a_module_is_needed_and_a_name_must_be_one():
     with pytest.raises(TypeError, match=r"from a torch.nn.Module, not from str"):
         Network.from_module("resnet50", EXAMPLE)
-    for name in ("a b", "1st", "input", "ensemble", "stitches", "a.b", 'x"]'):
+    for name in ("a b", "1st", "input", "ensemble", "stitches", "a.b", 'x"]', "forward", "code"):
         with pytest.raises(ValueError, match="Give another with name="):
             Network.from_module(Residual(), EXAMPLE, name=name)
 

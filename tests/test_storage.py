@@ -109,6 +109,12 @@ def test_other_files_are_errors(tmp_path):
         Supernet.load(tmp_path)
 
 
+def test_a_saved_file_has_ordinary_permissions(pair, tmp_path):
+    pair.save(tmp_path / "file")
+    (tmp_path / "other").touch()
+    assert (tmp_path / "file").stat().st_mode == (tmp_path / "other").stat().st_mode
+
+
 def test_a_crash_while_saving_leaves_the_old_file(pair, tmp_path, monkeypatch):
     path = tmp_path / "file"
     pair.save(path)
@@ -313,6 +319,53 @@ def test_no_operator_that_is_not_allowed_is_ever_looked_up(tmp_path, op):
     write(path, document, tensors)
     with pytest.raises(ValueError, match="is not among those a graph may use"):
         Supernet.load(path)
+
+
+@pytest.mark.parametrize("name", ["ensemble", "input", "forward", "1", "a.b", "stitches", "x y"])
+def test_a_network_of_a_name_it_must_not_have_is_refused(tmp_path, name):
+    path = tmp_path / "file"
+    tiny().save(path)
+    metadata, tensors = read(path)
+    document = json.loads(metadata["supernet"].replace('"one"', json.dumps(name)))
+    write(path, document, {key.replace("networks.one.", f"networks.{name}."): value for key, value in tensors.items()})
+    with pytest.raises(ValueError, match="is not a supernet that can be loaded"):
+        Supernet.load(path)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "input_shape"),
+    [
+        ([("bmm", [{"node": "input"}, {"node": "input"}], [2**23, 2**23], 2**69)], [2**23, 2**23]),  # costs too much
+        ([("unbind.int", [{"node": "input"}, 1], None, 0)], [4]),  # several outputs
+        ([("mean", [{"node": "input"}], [], 0)], [4]),  # one for all samples
+        ([("relu", [{"node": "input"}], [10**10, 2], 0), ("mean.dim", [{"node": "n0"}, [1]], [2], 0)], [10**10, 2]),
+    ],
+)
+def test_forged_graphs_of_impossible_size_or_output_end_soon_and_properly(tmp_path, nodes, input_shape):
+    path = tmp_path / "file"
+    tiny().save(path)
+    document = json.loads(read(path)[0]["supernet"])
+    entries = [
+        {
+            "name": f"n{i}",
+            "op": f"aten.{op}" if "." in op else f"aten.{op}.default",
+            "args": args,
+            "kwargs": {},
+            "shape": None if shape is None else [{"batch": 1}, *shape] if shape else [],
+            "dtype": None if shape is None else "torch.float32",
+            "path": "",
+            "cost": cost,
+        }
+        for i, (op, args, shape, cost) in enumerate(nodes)
+    ]
+    common = {"input_shape": input_shape, "output": entries[-1]["name"], "normalization": None, "parameters": []}
+    document["networks"] = [common | {"name": name, "nodes": entries} for name in ("one", "two")]
+    document["links"] = []
+    write(path, document, {})
+    try:
+        assert Supernet.load(path).n_var == 2
+    except ValueError as error:
+        assert "is not a supernet that can be loaded" in str(error)  # noqa: PT017
 
 
 def test_deep_nesting_and_odd_numbers_are_refused(tmp_path):

@@ -291,8 +291,8 @@ def test_networks_without_compatible_taps_are_an_error():
 
 def test_links_that_do_not_fit_are_errors(residual, gated, deep):
     tap = residual.tap("stem.0")
-    with pytest.raises(ValueError, match=r"cannot lead from image \(6, 8, 8\) to image \(12, 4, 4\)"):
-        Supernet([residual, gated], [Link(tap, gated.tap("down"))])
+    with pytest.raises(ValueError, match=r"cannot lead from image \(6, 8, 8\) to vector \(12,\)"):
+        Supernet([residual, gated], [Link(tap, gated.tap("view"))])
     with pytest.raises(
         ValueError, match=r"uses a tap deep:stem.0 that is not among the taps of the networks residual, gated"
     ):
@@ -303,8 +303,9 @@ def test_links_that_do_not_fit_are_errors(residual, gated, deep):
         Supernet([residual, gated], [Link(tap, gated.tap("mul"))] * 2)
     with pytest.raises(ValueError, match=r"cannot share the stitch 's': their kinds, layouts or channels differ"):
         Supernet([residual, gated], [Link(tap, gated.tap("mul"), stitch="s"), Link(tap, gated.tap("left"), stitch="s")])
-    with pytest.raises(ValueError, match=r"a stitch's name must be"):
-        Supernet([residual, gated], [Link(tap, gated.tap("mul"), stitch="a.b")])
+    for name in ("a.b", "keys", "1st", ""):
+        with pytest.raises(ValueError, match=r"a stitch's name must be"):
+            Supernet([residual, gated], [Link(tap, gated.tap("mul"), stitch=name)])
 
 
 def test_genotypes_that_are_none_are_errors(pair):
