@@ -186,13 +186,16 @@ class _Moments:
     def _rows(self, tensor: torch.Tensor, link: Link, tap: Tap) -> torch.Tensor:
         """A sample of positions of every image, as rows of channels in float64."""
         layout = working_layout(KINDS[link.kind], link.source, link.target)
-        rows = tensor.movedim(1, -1) if layout is Layout.IMAGE else tensor
-        rows = rows.reshape(len(tensor), -1, rows.shape[-1])
+        rows = (
+            tensor.flatten(2).transpose(1, 2)
+            if layout is Layout.IMAGE
+            else tensor.reshape(len(tensor), -1, tensor.shape[-1])
+        )
         count = rows.shape[1]
         if count > self.positions:
             generator = torch.Generator().manual_seed(count)
             rows = rows[:, torch.randperm(count, generator=generator)[: self.positions].to(rows.device)]
-        rows = rows.flatten(0, 1).double()
+        rows = rows.double().flatten(0, 1)
         _check_finite(rows, tap)
         return rows
 
@@ -492,11 +495,16 @@ class _Data:
         shown = [i for i in range(total) if i not in kept]
         if not self._kept and total:
             chosen = sorted(kept) or shown[:HELD_OUT]
-            self._kept.append(self._checked(default_collate([self.images[i] for i in chosen]))[0])
+            self._kept.append(self._take(chosen)[0])
         if self.samples is not None:
             shown = [shown[i] for i in torch.randperm(len(shown), generator=self.generator)]
         for at in range(0, len(shown), self.batch_size):
-            yield self._checked(default_collate([self.images[i] for i in shown[at : at + self.batch_size]]))
+            yield self._take(shown[at : at + self.batch_size])
+
+    def _take(self, indices: Sequence[int]) -> Batch:
+        if isinstance(self.images, TensorDataset):
+            return self._checked([tensor[indices] for tensor in self.images.tensors])
+        return self._checked(default_collate([self.images[i] for i in indices]))
 
     def _checked(self, item: Any) -> Batch:
         x, y = (item[0], item[1] if len(item) > 1 else None) if isinstance(item, (tuple, list)) else (item, None)

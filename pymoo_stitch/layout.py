@@ -153,8 +153,8 @@ class _Follower:
             return source
         rank = len(shape)
         if name in _ON_IMAGES:
-            if source is _Inner.OTHER:
-                return source
+            if source is _Inner.OTHER or (source is None and rank == 3 and not _is_grid(*shape[1:], self.image_size)):
+                return _Inner.OTHER  # a convolution over attention maps or unfolded patches
             return {2: _Inner.CHANNELS_LENGTH, 3: Layout.IMAGE}.get(rank)
         if name in _ON_LAST or (name == "matmul" and isinstance(node.args[1], Weight)):
             return self._on_last(source, self.shapes.get(sources[0]), shape, name)

@@ -10,7 +10,7 @@ GETITEM = "getitem"
 """The only operator that is not torch's: one of several tensors."""
 
 _VIEWS = """
-    alias.default chunk.default detach.default expand.default expand_as.default flatten.using_ints narrow.int permute.default
+    alias.default chunk.default detach.default expand.default expand_as.default flatten.using_ints narrow.default permute.default
     reshape.default select.int slice.Tensor split.Tensor split_with_sizes.default squeeze.default squeeze.dim squeeze.dims
     t.default transpose.int unbind.int unfold.default unsqueeze.default view.default
 """
@@ -25,12 +25,12 @@ _ARRANGING = """
     slice_scatter.default stack.default tile.default topk.default tril.default triu.default
 """
 _PRODUCTS = """
-    addmm.default baddbmm.default bmm.default conv1d.default conv2d.default conv2d.padding conv_transpose2d.input
+    addmm.default baddbmm.default bmm.default conv1d.default conv2d.default conv2d.padding conv3d.default conv_transpose2d.input
     convolution.default einsum.default embedding.default linear.default matmul.default mm.default
     scaled_dot_product_attention.default
 """
 _NORMS_AND_POOLING = """
-    _adaptive_avg_pool2d.default adaptive_avg_pool1d.default adaptive_avg_pool2d.default adaptive_max_pool2d.default
+    _adaptive_avg_pool2d.default _upsample_bicubic2d_aa.vec _upsample_bilinear2d_aa.vec adaptive_avg_pool1d.default adaptive_avg_pool2d.default adaptive_max_pool2d.default
     avg_pool1d.default avg_pool2d.default batch_norm.default grid_sampler.default grid_sampler_2d.default group_norm.default
     instance_norm.default layer_norm.default max_pool1d.default max_pool2d.default max_pool2d_with_indices.default
     native_group_norm.default native_layer_norm.default rms_norm.default upsample_bicubic2d.vec upsample_bilinear2d.vec
