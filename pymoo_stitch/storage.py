@@ -355,6 +355,6 @@ def _name(value: Any) -> str:
 
 
 def _size(value: Any) -> int | Batch:
-    if isinstance(value, Batch) or (type(value) is int and value >= 0):
+    if isinstance(value, Batch) or (type(value) is int and 0 <= value < 2**31):
         return value
     raise ValueError(f"{str(value)[:80]!r} is not a size")

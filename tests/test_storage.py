@@ -338,7 +338,8 @@ def test_a_network_of_a_name_it_must_not_have_is_refused(tmp_path, name):
         ([("bmm", [{"node": "input"}, {"node": "input"}], [2**23, 2**23], 2**69)], [2**23, 2**23]),  # costs too much
         ([("unbind.int", [{"node": "input"}, 1], None, 0)], [4]),  # several outputs
         ([("mean", [{"node": "input"}], [], 0)], [4]),  # one for all samples
-        ([("relu", [{"node": "input"}], [10**10, 2], 0), ("mean.dim", [{"node": "n0"}, [1]], [2], 0)], [10**10, 2]),
+        ([("relu", [{"node": "input"}], [10**9, 2], 0), ("mean.dim", [{"node": "n0"}, [1]], [2], 0)], [10**9, 2]),
+        ([("relu", [{"node": "input"}], [2**33], 0), ("mean.dim", [{"node": "n0"}, [1], True], [1], 0)], [2**33]),
     ],
 )
 def test_forged_graphs_of_impossible_size_or_output_end_soon_and_properly(tmp_path, nodes, input_shape):
@@ -360,7 +361,11 @@ def test_forged_graphs_of_impossible_size_or_output_end_soon_and_properly(tmp_pa
     ]
     common = {"input_shape": input_shape, "output": entries[-1]["name"], "normalization": None, "parameters": []}
     document["networks"] = [common | {"name": name, "nodes": entries} for name in ("one", "two")]
-    document["links"] = []
+    document["links"] = (
+        []
+        if len(nodes) == 1
+        else [link | {"source": ["one", "n0"], "target": ["two", "n0"]} for link in document["links"][:1]]
+    )
     write(path, document, {})
     try:
         assert Supernet.load(path).n_var == 2
