@@ -32,7 +32,7 @@ Batch = tuple[torch.Tensor, torch.Tensor | None]
 @dataclass(frozen=True)
 class FitReport:
     """`errors` is the relative error of each stitch on held-out images: its mean squared error over the variance of
-    what it should give. 0 is perfect, 1 no better than the mean."""
+    what it should give. 0 is perfect, 1 no better than the mean, infinite where the held-out images do not vary."""
 
     method: str
     errors: dict[str, float]
@@ -41,8 +41,8 @@ class FitReport:
     losses: list[float] = field(default_factory=list)
 
     def __str__(self) -> str:
-        values = np.array(list(self.errors.values()))
-        lines = [f"{self.method}: {len(values)} stitches on {self.samples:,} samples in {self.seconds:.1f} s"]
+        values = np.array([value for value in self.errors.values() if math.isfinite(value)])
+        lines = [f"{self.method}: {len(self.errors)} stitches on {self.samples:,} samples in {self.seconds:.1f} s"]
         if len(values):
             quartiles = " ".join(f"{value:.3g}" for value in np.quantile(values, [0, 0.25, 0.5, 0.75, 1]))
             worst = sorted(self.errors, key=self.errors.get, reverse=True)[:3]

@@ -8,7 +8,6 @@ import copy
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Any
 
 import torch
@@ -228,12 +227,16 @@ def resolver(
     return resolve
 
 
-def multiply_adds(modules: Iterable[tuple[Callable[[], nn.Module], tuple[int, ...]]]) -> list[int]:
-    """The multiply-adds for one sample of modules, each given by a function that makes it and the shape of a sample,
-    counted as those of a graph are."""
-    totals = [0]
+def run_new_modules(
+    modules: Iterable[tuple[Callable[[], nn.Module], tuple[int, ...]]],
+) -> list[tuple[tuple[int, ...], int]]:
+    """Of modules, each given by a function that makes it and the shape of a sample: the shape of what it gives and its
+    multiply-adds for one sample, counted as those of a graph are."""
+    found, before = [], 0
     with torch.no_grad(), FakeTensorMode(), FlopCounterMode(display=False) as counter:
         for make, sample_shape in modules:
-            make().eval()(torch.empty(1, *sample_shape))
-            totals.append(counter.get_total_flops() // 2)
-    return [after - before for before, after in pairwise(totals)]
+            result = make().eval()(torch.empty(1, *sample_shape))
+            total = counter.get_total_flops() // 2
+            found.append((tuple(result.shape[1:]), total - before))
+            before = total
+    return found

@@ -1,5 +1,6 @@
 """From a trained PyTorch module to a graph: `torch.export`, then a translation into nodes."""
 
+import keyword
 import operator
 import re
 from collections import Counter
@@ -61,7 +62,8 @@ def import_module(
 def default_name(module: nn.Module) -> str:
     """timm's name of the architecture, else that of the class."""
     config = getattr(module, "pretrained_cfg", None) or {}
-    return re.sub(r"\W", "_", config.get("architecture") or type(module).__name__.lower())
+    name = re.sub(r"\W", "_", config.get("architecture") or type(module).__name__.lower(), flags=re.ASCII)
+    return name if _is_free(name) else f"network_{name}"
 
 
 def timm_normalization(module: nn.Module) -> Normalization | None:
@@ -74,12 +76,21 @@ def timm_normalization(module: nn.Module) -> Normalization | None:
 
 def check_name(name: str) -> None:
     """A ValueError unless a network can have this name: it becomes an attribute of modules."""
-    taken = name in (INPUT, ENSEMBLE, "stitches", "normalization") or hasattr(fx.GraphModule, name)
-    if taken or not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII):
+    if not isinstance(name, str) or not _is_free(name):
         raise ValueError(
-            f"a network's name must be letters, digits and underscores, and none that modules use themselves, "
-            f"but is {name!r}. Give another with name=…"
+            "a network's name must be letters, digits and underscores, begin with a letter, and be none that Python or "
+            f"modules use themselves, but is {name!r}. Give another: Network.from_module(…, name=…)."
         )
+
+
+_EMPTY = fx.GraphModule({}, fx.Graph())
+
+
+def _is_free(name: str) -> bool:
+    reserved = (
+        name in (INPUT, ENSEMBLE, "stitches", "normalization") or keyword.iskeyword(name) or hasattr(_EMPTY, name)
+    )
+    return bool(re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII)) and not reserved
 
 
 def unique_name(name: str, taken: Container[str]) -> str:
@@ -111,7 +122,7 @@ class _Main(nn.Module):
         return self.select(self.module((x - self.mean) / self.std if self.normalization else x))
 
     def select(self, result: Any) -> torch.Tensor:
-        if isinstance(result, torch.Tensor):
+        if isinstance(result, torch.Tensor) and self.output is None:
             return result
         items = dict(result.items()) if hasattr(result, "items") else dict(enumerate(_sequence(result)))
         key = self.output
@@ -131,12 +142,16 @@ def _sequence(result: Any) -> Sequence[Any]:
 
 @contextmanager
 def _evaluating(module: nn.Module) -> Iterator[None]:
-    """Eval mode inside, every submodule's own mode again behind it."""
+    """Eval mode inside, every submodule's own mode again behind it, and every buffer as it was."""
     modes = [(part, part.training) for part in module.modules()]
+    buffers = [(buffer, buffer.detach().clone()) for buffer in module.buffers()]
     module.eval()
     try:
         yield
     finally:
+        for buffer, value in buffers:
+            with torch.no_grad():
+                buffer.copy_(value)
         for part, training in modes:
             part.training = training
 
@@ -302,7 +317,8 @@ class _Translator:
         """Keep a copy of a tensor; one that a module holds under two names is kept once."""
         identity = (tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype) if tensor.numel() else (target,)
         if identity not in self._seen_tensors:
-            key = unique_name(_clean(target.removeprefix("module.")), self.weights)
+            own_name = target.removeprefix("module.") if target.startswith("module.") else f"normalization.{target}"
+            key = unique_name(_clean(own_name), self.weights)
             own = tensor.detach().to("cpu", copy=True)
             self.weights[key] = nn.Parameter(own, requires_grad=False) if is_parameter else own
             self._seen_tensors[identity] = key

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable
 from enum import Enum
 
-from .graph import INPUT, Node, Weight
+from .graph import INPUT, Batch, Node, Weight
 from .operators import GETITEM, is_alias, short_name
 
 
@@ -61,6 +61,8 @@ class _Inner(Enum):
     """Arrangements that are followed but cannot be stitched."""
 
     CHANNELS_LENGTH = "B C L"
+    SHUFFLED = "positions or channels rearranged by views: windows, heads, pixels of patches"
+    ROWS = "tokens with all samples behind one another: B·L C"
     OTHER = "certainly none of the known ones: attention maps and what is computed from them"
 
 
@@ -107,7 +109,7 @@ _ON_IMAGES = {
     ),
 }
 _ON_LAST = {"linear", "layer_norm", "native_layer_norm", "rms_norm"}
-_ATTENTION = {
+_MIXING = {
     "matmul",
     "bmm",
     "baddbmm",
@@ -129,16 +131,26 @@ class _Follower:
         self.shapes = shapes
         first = {1: Layout.VECTOR, 2: self._tokens(input_shape), 3: Layout.IMAGE}.get(len(input_shape), _Inner.OTHER)
         self.layouts: dict[str, Layout | _Inner | None] = {INPUT: first}
+        self._lengths: dict[str, int | Batch] = {}
 
     def __call__(self, node: Node) -> None:
         shape = node.sample_shape
         if shape is None and node.shape is not None:
-            layout = None  # the batch is folded into another dimension: windows, or nothing of the batch at all
+            layout = self._folded(node)
         elif len(shape or ()) == 1:
             layout = Layout.VECTOR
         else:
             layout = self._layout(node, shape)
         self.layouts[node.name] = layout
+
+    def _folded(self, node: Node) -> _Inner | None:
+        """The batch is folded into another dimension: rows of tokens, or windows, or nothing of the batch at all."""
+        sources = [self.layouts.get(name) for name in node.inputs()]
+        if len(node.shape) != 2 or not sources:
+            return None
+        from_tokens = is_alias(node.op, node.args) and sources[0] in (Layout.TOKENS, Layout.CLASS_TOKENS)
+        self._lengths[node.name] = node.shape[0]
+        return _Inner.ROWS if from_tokens or sources[0] is _Inner.ROWS else None
 
     def _layout(self, node: Node, shape: tuple[int, ...] | None) -> Layout | _Inner | None:
         sources = node.inputs()
@@ -153,15 +165,20 @@ class _Follower:
             return source
         rank = len(shape)
         if name in _ON_IMAGES:
-            if source is _Inner.OTHER or (source is None and rank == 3 and not _is_grid(*shape[1:], self.image_size)):
+            unknown = source in (None, _Inner.SHUFFLED)
+            if source is _Inner.OTHER or (unknown and rank == 3 and not _is_grid(*shape[1:], self.image_size)):
                 return _Inner.OTHER  # a convolution over attention maps or unfolded patches
             return {2: _Inner.CHANNELS_LENGTH, 3: Layout.IMAGE}.get(rank)
         if name in _ON_LAST or (name == "matmul" and isinstance(node.args[1], Weight)):
             return self._on_last(source, self.shapes.get(sources[0]), shape, name)
-        if name in _ATTENTION:
+        if name in _MIXING:
             return _Inner.OTHER
         if name in _REDUCTIONS:
             return source if self.shapes.get(sources[0]) is not None and len(self.shapes[sources[0]]) == rank else None
+        if source is _Inner.ROWS:
+            length = self._lengths[sources[0]]
+            unfolds = is_alias(node.op, node.args) and rank == 2 and length == Batch(shape[0])
+            return self._tokens(shape) if unfolds else None
         if is_alias(node.op, node.args):
             return self._view(source, self.shapes.get(sources[0]), shape, node)
         return self._elementwise(sources, shape)
@@ -169,10 +186,10 @@ class _Follower:
     def _on_last(self, source, source_shape, shape, name):
         if source in (Layout.IMAGE_LAST, Layout.TOKENS, Layout.CLASS_TOKENS):
             return source
-        if source is not None:
+        if source not in (None, _Inner.SHUFFLED):
             return source if source_shape == shape and name != "linear" else _Inner.OTHER
-        if len(shape) == 2:
-            return self._tokens(shape)
+        if len(shape) == 2:  # back from attention, or rearranged into whatever order
+            return self._tokens(shape) if source is None else _Inner.OTHER
         return Layout.IMAGE_LAST if len(shape) == 3 and _is_grid(*shape[:2], self.image_size) else _Inner.OTHER
 
     def _elementwise(self, sources, shape):
@@ -188,26 +205,22 @@ class _Follower:
     def _view(self, source, source_shape, shape, node):
         if source_shape is None or shape is None:
             return None
+        lost = {None: None, _Inner.OTHER: None}.get(source, _Inner.SHUFFLED)
         if node.op.startswith(("aten.permute", "aten.transpose", "aten.t.")):
-            return _PERMUTED.get((source, _permutation(node)), _Inner.OTHER if source is _Inner.OTHER else None)
-        if (
-            len(shape) == len(source_shape) and sum(a != b for a, b in zip(shape, source_shape, strict=True)) <= 1
-        ):  # unchanged, or one dimension cut
+            return _PERMUTED.get((source, _permutation(node)), source if source is _Inner.OTHER else lost)
+        changed = sum(a != b for a, b in zip(shape, source_shape, strict=False))
+        if len(shape) == len(source_shape) and changed <= 1:  # the same, or one dimension cut
             return self._tokens(shape) if source in (Layout.TOKENS, Layout.CLASS_TOKENS) else source
         match source:
             case Layout.IMAGE if shape == (source_shape[0], source_shape[1] * source_shape[2]):
                 return _Inner.CHANNELS_LENGTH
             case Layout.IMAGE_LAST if shape == (source_shape[0] * source_shape[1], source_shape[2]):
                 return Layout.TOKENS
-            case _Inner.CHANNELS_LENGTH if (
-                len(shape) == 3 and shape[0] == source_shape[0] and _is_grid(*shape[1:], self.image_size)
-            ):
-                return Layout.IMAGE
-            case Layout.TOKENS if (
-                len(shape) == 3 and shape[2] == source_shape[1] and _is_grid(*shape[:2], self.image_size)
-            ):
-                return Layout.IMAGE_LAST
-        return None
+            case _Inner.CHANNELS_LENGTH if len(shape) == 3 and shape[0] == source_shape[0]:
+                return Layout.IMAGE if _is_grid(*shape[1:], self.image_size) else lost
+            case Layout.TOKENS if len(shape) == 3 and shape[2] == source_shape[1]:
+                return Layout.IMAGE_LAST if _is_grid(*shape[:2], self.image_size) else lost
+        return lost
 
     def _tokens(self, shape: tuple[int, ...]) -> Layout:
         """Plain tokens, or with a class token where only the rest has the proportions of the image."""

@@ -76,8 +76,12 @@ def match(
 
         :param pairs: `"neighbours"`: each network with the next dearer one. `"all"`: every two networks, the neighbours
             first; a later match that would close a cycle is dropped."""
-    if pairs not in ("neighbours", "all"):
-        raise ValueError(f"pairs must be 'neighbours' or 'all', but is {pairs!r}.")
+    check_options(pairs, kind)
+    for network in networks:
+        if not isinstance(network, Network):
+            raise TypeError(
+                f"Network objects are matched, not {type(network).__name__}. Use Network.from_module first."
+            )
     weight = weight or (network_depth if resize else relative_depth)
     by_cost = sorted(networks, key=lambda network: network.cost)
     neighbours = list(pairwise(by_cost))
@@ -96,6 +100,13 @@ def match(
     return Matching(tuple(matches), bound, tuple(dropped), kind)
 
 
+def check_options(pairs: str, kind: str) -> None:
+    if pairs not in ("neighbours", "all"):
+        raise ValueError(f"pairs must be 'neighbours' or 'all', but is {pairs!r}.")
+    if kind not in KINDS:
+        raise ValueError(f"there is no kind of stitch {kind!r}; there are {', '.join(sorted(KINDS))}.")
+
+
 def align(compatible: np.ndarray, weight: np.ndarray) -> list[tuple[int, int]]:
     """Pairs (i, j), increasing in both, of compatible rows and columns: as many as possible, then of the largest sum
         of weights.
@@ -103,6 +114,10 @@ def align(compatible: np.ndarray, weight: np.ndarray) -> list[tuple[int, int]]:
     Dynamic programming over all beginnings of the two orders; a pair counts so much that no sum of weights outdoes
     it."""
     rows, columns = compatible.shape
+    if weight.shape != compatible.shape or not np.isfinite(weight[compatible]).all():
+        raise ValueError(
+            f"weights must be finite numbers of shape {compatible.shape}, but are of shape {weight.shape}."
+        )
     gain = np.where(compatible, min(rows, columns) + 1.0 + np.clip(weight, 0, 1), -np.inf)
     best = np.zeros((rows + 1, columns + 1))
     for i in range(rows):
@@ -122,8 +137,6 @@ def align(compatible: np.ndarray, weight: np.ndarray) -> list[tuple[int, int]]:
 
 def _compatible(first: Sequence[Tap], second: Sequence[Tap], kind: str, resize: bool) -> np.ndarray:
     """Where a stitch can lead both ways. Asked once for each two shapes, not for each two taps."""
-    if kind not in KINDS:
-        raise ValueError(f"there is no kind of stitch {kind!r}; there are {', '.join(sorted(KINDS))}.")
 
     def joins(a: Tap, b: Tap) -> bool:
         if not are_alike(a, b) and (not resize or 1 in (*a.positions, *b.positions)):

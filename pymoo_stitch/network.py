@@ -10,7 +10,7 @@ import torch
 from torch import fx, nn
 
 from .graph import INPUT, GraphBuilder, Node
-from .importing import Normalization, default_name, import_module
+from .importing import Normalization, default_name, import_module, timm_normalization
 from .layout import Layout, infer_layouts
 from .operators import GETITEM, is_alias
 
@@ -48,8 +48,8 @@ class Network:
 
     `nodes` are in topological order and all reach `output`; `weights` holds parameters as `nn.Parameter`, the rest as
     plain tensors, on the CPU. `normalization` is what the graph does to the images first, or None; `difference` is the
-    largest absolute difference from the module's own output that was seen when it was imported. Made by
-    `Network.from_module`."""
+    largest absolute difference from the module's own output that was seen when it was imported; `configured` is the
+    normalisation timm says it was trained with, as far as known. Made by `Network.from_module`."""
 
     name: str
     nodes: tuple[Node, ...]
@@ -58,6 +58,7 @@ class Network:
     output: str
     normalization: Normalization | None = None
     difference: float = 0.0
+    configured: Normalization | None = None
 
     @classmethod
     def from_module(
@@ -79,9 +80,10 @@ class Network:
             `"logits"`, or its only item.
         :param normalize: (mean, std) per channel to make part of the graph, so that it takes images in [0, 1];
             `"timm"` reads them from the module's `pretrained_cfg`. None: the graph takes what the module takes."""
-        found = import_module(module, example_input, name or default_name(module), output, normalize)
+        name = default_name(module) if name is None else name
+        found = import_module(module, example_input, name, output, normalize)
         parts = found.nodes, found.weights, found.input_shape, found.output, found.normalization
-        network = cls(name or default_name(module), *parts)
+        network = cls(name, *parts, configured=timm_normalization(module))
         return replace(network, difference=_verify(network, found.batches, found.expected))
 
     @cached_property
@@ -103,10 +105,14 @@ class Network:
         whole."""
         layouts = infer_layouts(self.nodes, self.input_shape)
         outputs = self._output_aliases()
+        varying = {INPUT}  # what depends on the input, and is no constant
         taps, spent = [], 0
         for node in self.nodes:
             spent += node.cost
             layout = layouts.get(node.name)
+            if varying.isdisjoint(node.inputs()):
+                continue
+            varying.add(node.name)
             if layout is None or node.path is None or node.name in outputs:
                 continue
             if not node.dtype.is_floating_point or self._shows_again(node, layouts):
@@ -117,6 +123,7 @@ class Network:
 
     def tap(self, name: str) -> Tap:
         """The tap of that name; for the name of a module, the last tap made inside it."""
+        name = str(name)
         inside = [tap for tap in self.taps if tap.name == name or tap.name.startswith(f"{name}.")]
         exact = [tap for tap in inside if tap.name == name]
         if not inside:
@@ -142,7 +149,7 @@ class Network:
     def _output_aliases(self) -> set[str]:
         """The output and what it shows again."""
         names, node = {self.output}, self._by_name[self.output]
-        while self._is_alias(node) and node.inputs()[0] != INPUT:
+        while self._is_alias(node) and node.inputs() and node.inputs()[0] != INPUT:
             node = self._by_name[node.inputs()[0]]
             names.add(node.name)
         return names
@@ -155,7 +162,8 @@ class Network:
     def _shows_again(self, node: Node, layouts: dict[str, Layout]) -> bool:
         """Whether a node is an alias that makes no tap. A view that becomes a vector makes one: from networks that
         never have its base's layout a stitch can reach the vector alone."""
-        becomes_vector = layouts[node.name] is Layout.VECTOR and layouts.get(node.inputs()[0]) is not Layout.VECTOR
+        base = next(iter(node.inputs()), None)
+        becomes_vector = layouts[node.name] is Layout.VECTOR and layouts.get(base) is not Layout.VECTOR
         return self._is_alias(node) and not becomes_vector
 
     def __repr__(self) -> str:

@@ -15,11 +15,11 @@ _VIEWS = """
     t.default transpose.int unbind.int unfold.default unsqueeze.default view.default
 """
 _COPIES = """
-    _to_copy.default _unsafe_view.default clone.default contiguous.default copy.default dropout.default
+    _to_copy.default _unsafe_view.default clone.default contiguous.default dropout.default
     lift_fresh_copy.default to.dtype type_as.default
 """
 _ARRANGING = """
-    cat.default channel_shuffle.default col2im.default constant_pad_nd.default flip.default gather.default im2col.default
+    cat.default channel_shuffle.default col2im.default constant_pad_nd.default copy.default flip.default gather.default im2col.default
     index.Tensor index_select.default pad.default pixel_shuffle.default pixel_unshuffle.default reflection_pad2d.default
     repeat.default repeat_interleave.self_int replication_pad2d.default roll.default select_scatter.default
     slice_scatter.default stack.default tile.default topk.default tril.default triu.default
@@ -74,14 +74,14 @@ _LISTS = (
 OPERATORS = {GETITEM} | {f"aten.{name}" for names in _LISTS for name in names.split()}
 """The names a graph may use. All are pure functions of their arguments: none reads or writes a file, draws a random
 number, or changes a tensor. A network that needs another pure one: `OPERATORS.add("aten.name.overload")`, before
-importing it and before loading a file that holds it."""
+importing it and before loading a file that holds it. Multiply-adds of an operator that `torch.utils.flop_counter` does
+not know are counted as 0."""
 
 _ALIASES = {f"aten.{name}" for names in (_VIEWS, _COPIES) for name in names.split()}
 
 
 IN_PLACE = {
-    f"aten.{name}"
-    for name in "add.Tensor elu.default hardswish.default hardtanh.default leaky_relu.default relu.default silu.default".split()
+    f"aten.{name}" for name in "add.Tensor hardswish.default hardtanh.default relu.default silu.default".split()
 }
 """Those that may write over their first input, if it is `FRESH` and nobody else reads it."""
 

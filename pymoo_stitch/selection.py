@@ -54,10 +54,10 @@ class Wiring:
             return list(nx.lexicographical_topological_sort(self.graph, key=lambda i: (i, 0) if i >= 0 else (~i, 1)))
         except nx.NetworkXUnfeasible:
             pass
-        cycle = [source for source, _ in nx.find_cycle(self.graph)]
-        taps = [self._name(~i) for i in cycle if i < 0]
+        steps = [(source, target) for source, target in nx.find_cycle(self.graph) if target < 0 and source != ~target]
+        links = ", ".join(f"{self._name(source)} → {self._name(~target)}" for source, target in steps)
         raise ValueError(
-            f"the links close a cycle: {' → '.join([*taps, taps[0]])}. A supernet must be acyclic, each link leading forward; remove one of the links on the way."
+            f"the links {links} close a cycle. A supernet must be acyclic, each link leading forward; remove one of them."
         )
 
     def _name(self, i: int) -> str:
@@ -141,4 +141,5 @@ class Selector:
             nodes |= chosen[1]
         mask = np.zeros(self.n_var, dtype=bool)
         mask[active] = True
+        mask.setflags(write=False)
         return Selection(mask, tuple(sorted(links)), nodes, outputs)

@@ -66,7 +66,16 @@ def is_direct(link: Link) -> bool:
 
 
 def build_stitch(link: Link) -> nn.Module:
-    """A new, unfitted stitch for a link: the kind's own module, with whatever is needed around it."""
+    """A new, unfitted stitch for a link: the kind's own module, with whatever is needed around it. It writes over
+    nothing: others read the tap as well."""
+    stitch = _assemble(link)
+    for part in stitch.modules():
+        if getattr(part, "inplace", False):
+            part.inplace = False
+    return stitch
+
+
+def _assemble(link: Link) -> nn.Module:
     kind, source, target = KINDS[link.kind], link.source, link.target
     layout = working_layout(kind, source, target)
     if is_direct(link):

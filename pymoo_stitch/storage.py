@@ -40,7 +40,7 @@ class Contents:
 
 def save(contents: Contents, path: str | os.PathLike) -> None:
     """Write to a temporary file beside `path` and put it in place when it is complete."""
-    path = Path(path)
+    path = Path(path).resolve()  # what a link points to is replaced, not the link
     document = describe(contents.networks, contents.links) | {
         "bound": contents.bound,
         "dropped": [[_write_tap(a), _write_tap(b)] for a, b in contents.dropped],
@@ -52,10 +52,12 @@ def save(contents: Contents, path: str | os.PathLike) -> None:
         for name, tensor in network.weights.items()
     }
     tensors |= {f"stitches.{name}": tensor for name, tensor in contents.stitches.items()}
-    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    tensors = _separate({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()})
     text = _dumps(document)
     if not path.parent.is_dir():
         raise FileNotFoundError(f"cannot save to {path}: the folder {path.parent} does not exist.")
+    if path.is_dir():
+        raise IsADirectoryError(f"cannot save to {path}: it is a folder. Name a file in it.")
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         temporary.touch()
@@ -69,11 +71,22 @@ def save(contents: Contents, path: str | os.PathLike) -> None:
         temporary.unlink(missing_ok=True)
 
 
+def _separate(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """The same tensors, those that share memory copied: safetensors takes no others."""
+    seen: set[int] = set()
+    return {
+        name: tensor.clone() if tensor.data_ptr() in seen or seen.add(tensor.data_ptr()) else tensor
+        for name, tensor in tensors.items()
+    }
+
+
 def load(path: str | os.PathLike) -> Contents:
     """Read and check a file. A ValueError says what is wrong with it."""
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path} to load a supernet from.")
+    with open(path, "rb"):
+        pass  # a file that may not be read is not a file that is wrong
     try:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
@@ -261,18 +274,17 @@ def _check_nodes(
         raise ValueError(f"network {name} has no node {output!r} that gives an output for each sample")
     if unread := (seen - {INPUT} | set(weights)) - read:
         raise ValueError(f"nothing in network {name} reads {min(unread)!r}")
-    for batch in (2, 3):
+    for batch in (1, 2, 3):
         for node, result, cost in run_without_computing(nodes, weights, input_shape, batch):
             if node.shape is None:
-                found, said = None if isinstance(result, (list, tuple)) else result, (None, None)
-                fits = found is None
+                said, fits = "several tensors", isinstance(result, (list, tuple)) and len(result) <= 10_000
             else:
                 said = (
                     tuple(size.multiple * batch if isinstance(size, Batch) else size for size in node.shape),
                     node.dtype,
                 )
                 fits = isinstance(result, torch.Tensor) and (tuple(result.shape), result.dtype) == said
-            if not fits or cost != node.cost * batch:
+            if not fits or (batch == 1 and cost != node.cost):  # what no sample changes is counted once
                 raise ValueError(
                     f"node {node.name!r} of network {name} does not give what the file says: {said}, {node.cost} multiply-adds"
                 )

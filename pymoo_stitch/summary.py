@@ -36,8 +36,10 @@ def summary(supernet: "Supernet") -> str:
         lines += [
             "",
             f"{len(supernet.dropped)} matches were left out because they would close a cycle:",
-            *(f"  {a} ↔ {b}" for a, b in supernet.dropped),
+            *(f"  {a} ↔ {b}" for a, b in supernet.dropped[:10]),
         ]
+        if len(supernet.dropped) > 10:
+            lines.append(f"  … and {len(supernet.dropped) - 10} more: `supernet.dropped` lists all")
     return "\n".join(lines)
 
 

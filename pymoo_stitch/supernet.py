@@ -2,6 +2,7 @@
 
 import copy
 import hashlib
+import keyword
 import os
 import warnings
 from collections import Counter
@@ -16,10 +17,10 @@ from torch import fx, nn
 from tqdm import tqdm
 
 from . import fitting, storage
-from .graph import INPUT, GraphBuilder, multiply_adds
-from .importing import ENSEMBLE, Normalization, check_name, default_name, timm_normalization, unique_name
-from .matching import Match, Weight, match
-from .network import Network
+from .graph import INPUT, GraphBuilder, run_new_modules
+from .importing import ENSEMBLE, Normalization, check_name, default_name, unique_name
+from .matching import Match, Weight, check_options, match
+from .network import Network, Tap
 from .selection import Selection, Selector, Wiring
 from .stitches import KINDS, Link, build_stitch, is_direct, working_layout
 from .summary import summary
@@ -86,20 +87,29 @@ class Supernet:
         :param pairs, kind, resize, weight: as in `matching.match`.
         :param progress: a progress bar over the imports; None shows one on a terminal.
         """
-        given = list(networks) if not isinstance(networks, nn.Module) else [networks]
+        single = isinstance(networks, (Network, nn.Module)) and not isinstance(networks, nn.ModuleList)
+        given = [networks] if single else list(networks)
+        for item in given:
+            if not isinstance(item, (Network, nn.Module)):
+                raise TypeError(f"a supernet is built of modules and networks, not of {type(item).__name__}.")
+        if len(given) < 2:
+            raise ValueError(
+                f"a supernet joins two or more networks, but {len(given)} is given. "
+                "To bridge one to itself, give the links: Supernet([network], links)."
+                if given
+                else "no network is given; a supernet joins two or more."
+            )
         modules = [item for item in given if isinstance(item, nn.Module)]
         if modules and example_input is None:
             raise ValueError(
                 "modules are imported with an example input, and none is given. Give one, e.g. torch.rand(1, 3, 224, 224)."
             )
-        if len(given) < 2:
+        if len(modules) < len(given) and (normalize is not None or output is not None):
             raise ValueError(
-                f"a supernet joins two or more networks, but {len(given)} is given."
-                if given
-                else "no network is given; a supernet joins two or more."
+                "normalize and output are for modules, and some networks are imported already. "
+                "Give the options to Network.from_module."
             )
-        if normalize is None:
-            _warn_of_different_normalizations(modules)
+        check_options(pairs, kind)
         imported, names = [], {item.name for item in given if isinstance(item, Network)}
         bar = tqdm(
             given, desc="import", unit="network", disable=None if progress is None else not progress, leave=False
@@ -112,6 +122,7 @@ class Supernet:
                 item = Network.from_module(item, example_input, name=name, output=output, normalize=normalize)
             imported.append(item)
         _check_networks(imported)
+        _warn_of_different_normalizations(imported)
         matching = match(imported, pairs=pairs, kind=kind, resize=resize, weight=weight)
         if not matching.matches:
             raise ValueError(
@@ -190,6 +201,9 @@ class Supernet:
 
     def __str__(self) -> str:
         return self.summary()
+
+    def __repr__(self) -> str:
+        return f"Supernet({', '.join(network.name for network in self.networks)}; {self.n_matches} matches, {self.n_var} variables)"
 
     @cached_property
     def structure(self) -> bytes:
@@ -316,6 +330,9 @@ def _check_networks(networks: Sequence[Network]) -> None:
 
 def _check_links(networks: Sequence[Network], links: Iterable[Link]) -> list[Link]:
     links = list(links)
+    for link in links:
+        if not isinstance(link, Link) or not isinstance(link.source, Tap) or not isinstance(link.target, Tap):
+            raise TypeError(f"links are Link(source, target) between taps, such as network.tap(name), not {link!r}.")
     taps = {(tap.network, tap.name): tap for network in networks for tap in network.taps}
     shared: dict[str, Link] = {}
     for link in links:
@@ -337,15 +354,19 @@ def _check_links(networks: Sequence[Network], links: Iterable[Link]) -> list[Lin
                 raise ValueError(
                     f"the links {first} and {link} cannot share the stitch {link.stitch!r}: their kinds, layouts or channels differ."
                 )
-            if not (link.stitch.isidentifier() and link.stitch.isascii()) or hasattr(nn.ModuleDict, link.stitch):
+            free = isinstance(link.stitch, str) and link.stitch.isidentifier() and link.stitch.isascii()
+            if not free or keyword.iskeyword(link.stitch) or hasattr(_EMPTY, link.stitch):
                 raise ValueError(
-                    "a stitch's name must be letters, digits and underscores, and none that modules use themselves, "
-                    f"but is {link.stitch!r}."
+                    "a stitch's name must be letters, digits and underscores, begin with a letter, and be none that "
+                    f"Python or modules use themselves, but is {link.stitch!r}."
                 )
     repeated = [link for link, count in Counter(links).items() if count > 1]
     if repeated:
         raise ValueError(f"the link {repeated[0]} is given more than once.")
     return links
+
+
+_EMPTY = nn.ModuleDict()
 
 
 def _ends(link: Link) -> tuple:
@@ -355,26 +376,32 @@ def _ends(link: Link) -> tuple:
 
 
 def _check_genotype(x: Sequence[bool] | np.ndarray, n_var: int) -> np.ndarray:
-    x = np.asarray(x)
+    try:
+        x = np.array(x)
+        known = x.dtype == bool or np.isin(x, (0, 1)).all()
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"a genotype is a vector of booleans or of 0 and 1: {error}.") from error
     if x.shape != (n_var,):
         raise ValueError(f"a genotype of this supernet has {n_var} variables, but one of shape {x.shape} is given.")
-    if x.dtype != bool:
-        if not np.isin(x, (0, 1)).all():
-            raise ValueError(
-                f"a genotype holds booleans or 0 and 1, but {x[~np.isin(x, (0, 1))][0].item()!r} is among its values."
-            )
-        x = x.astype(bool)
+    if not known:
+        raise ValueError(
+            f"a genotype holds booleans or 0 and 1, but {x[~np.isin(x, (0, 1))].tolist()[0]!r} is among its values."
+        )
+    x = x.astype(bool)
+    x.setflags(write=False)
     return x
 
 
-def _warn_of_different_normalizations(modules: Sequence[nn.Module]) -> None:
-    found = {default_name(module): timm_normalization(module) for module in modules}
-    configured = {name: value for name, value in found.items() if value}
-    if len(set(configured.values())) > 1:
-        described = "; ".join(f"{name}: mean {mean}, std {std}" for name, (mean, std) in configured.items())
+def _warn_of_different_normalizations(networks: Sequence[Network]) -> None:
+    """A warning where networks will get the same input although they were trained on different ones."""
+    plain = [network for network in networks if network.normalization is None and network.configured]
+    mixed = plain and len(plain) < len(networks) and any(network.normalization for network in networks)
+    if mixed or len({network.configured for network in plain}) > 1:
+        described = "; ".join(f"{n.name}: mean {n.configured[0]}, std {n.configured[1]}" for n in plain)
         warnings.warn(
-            f"these timm models were trained on images normalised differently ({described}), yet will get the same input. "
-            "Use normalize='timm' to make each one's normalisation part of its graph, and give images in [0, 1].",
+            f"these timm models were trained on images that were normalised ({described}), yet all networks will get the "
+            "same input. Use normalize='timm' to make each one's normalisation part of its graph, and give images in "
+            "[0, 1].",
             stacklevel=3,
         )
 
@@ -393,7 +420,8 @@ def _in_order(links: Sequence[Link], wiring: Wiring, order: Sequence[int]) -> li
     for link in links:
         at = place[~wiring.index(link.target)]
         first[_pair(link)] = min(first.get(_pair(link), at), at)
-    return sorted(links, key=lambda link: first[_pair(link)])
+    given = {pair: number for number, pair in enumerate(first)}
+    return sorted(links, key=lambda link: (first[_pair(link)], given[_pair(link)]))
 
 
 def _named_stitches(links: Sequence[Link]) -> tuple[Link, ...]:
@@ -424,15 +452,21 @@ def _given_stitches(links: Sequence[Link], tensors: Mapping[str, torch.Tensor]) 
             )
     if unknown := set(tensors) - set(stitches.state_dict()):
         raise ValueError(f"no stitch has a use for the tensor {min(unknown)!r}.")
-    stitches.load_state_dict(dict(tensors), assign=True)
+    stitches.load_state_dict({name: tensor.detach().clone() for name, tensor in tensors.items()}, assign=True)
     return stitches
 
 
 def _link_costs(links: Sequence[Link]) -> list[int]:
     """Multiply-adds of each link's stitch, counted once for each two shapes."""
     examples = {_shapes(link): link for link in links}
-    costs = multiply_adds((lambda link=link: build_stitch(link), link.source.shape) for link in examples.values())
-    known = dict(zip(examples, costs, strict=True))
+    found = run_new_modules((lambda link=link: build_stitch(link), link.source.shape) for link in examples.values())
+    known = {}
+    for (shapes, link), (shape, cost) in zip(examples.items(), found, strict=True):
+        if shape != link.target.shape:
+            raise ValueError(
+                f"a stitch of kind {link.kind!r} gives {shape} where the link {link} needs {link.target.shape}."
+            )
+        known[shapes] = cost
     return [known[_shapes(link)] for link in links]
 
 

@@ -1,5 +1,6 @@
 """Examples and the README: what a user is told to run does run."""
 
+import os
 import pathlib
 import re
 import subprocess
@@ -11,7 +12,14 @@ ROOT = pathlib.Path(__file__).parent.parent
 
 
 def run(*arguments, cwd=ROOT):
-    return subprocess.run([sys.executable, *arguments], cwd=cwd, capture_output=True, text=True, timeout=300)
+    return subprocess.run(
+        [sys.executable, *arguments],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )
 
 
 def test_stitch_two_models(tmp_path):
@@ -26,7 +34,9 @@ def test_stitch_two_models(tmp_path):
 
 
 def test_every_example_has_help():
-    for example in (ROOT / "examples").glob("*.py"):
+    examples = list((ROOT / "examples").glob("*.py"))
+    assert examples
+    for example in examples:
         done = run(example, "--help")
         assert done.returncode == 0, done.stderr
         assert f"python examples/{example.name}" in done.stdout
@@ -35,12 +45,12 @@ def test_every_example_has_help():
 def test_the_code_in_the_readme_runs(tmp_path):
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     assert blocks
-    code = (
-        "\n".join(blocks)
-        .replace("pretrained=True", "pretrained=False")
-        .replace("resnet50", "test_resnet")
-        .replace("resnext50_32x4d", "test_efficientnet")
-    )
+    smaller = {"pretrained=True": "pretrained=False", "resnet50": "test_resnet", "resnext50_32x4d": "test_efficientnet"}
+    smaller |= {"224": "64", "subnetwork.fit(images)": "subnetwork.fit(images, samples=64)"}
+    code = "\n".join(blocks)
+    for old, new in smaller.items():
+        assert old in code
+        code = code.replace(old, new)
     done = run("-c", code, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
 
@@ -52,5 +62,14 @@ def test_ci_finds_the_test_command_in_the_readme():
 
 @pytest.mark.parametrize("module", ["pymoo_stitch", "pymoo_stitch.problems"])
 def test_the_installed_package_is_found_from_anywhere(module, tmp_path):
-    done = run("-c", f"import {module} as m; print(m.__file__)", cwd=tmp_path)
+    done = run("-c", f"import {module} as m; print(m.__doc__)", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
+    assert done.stdout.strip()
+
+
+@pytest.mark.slow
+def test_a_normal_install_holds_problems_and_types(tmp_path):
+    done = run("-m", "pip", "install", "--no-deps", "--target", tmp_path / "site", ROOT)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "site" / "pymoo_stitch" / "py.typed").is_file()
+    assert (tmp_path / "site" / "pymoo_stitch" / "problems" / "__init__.py").is_file()

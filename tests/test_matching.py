@@ -184,6 +184,13 @@ def test_depth_spreads_the_matches_over_the_deeper_network():
     assert (weights[0, 0], weights[0, -1], weights[-1, -1]) == (1, 0, 1)
 
 
+def test_weights_that_are_not_finite_are_errors(residual, gated):
+    with pytest.raises(ValueError, match="weights must be finite numbers"):
+        match([residual, gated], weight=lambda a, b: np.full((len(a), len(b)), np.nan))
+    with pytest.raises(TypeError, match="Network objects are matched, not Linear"):
+        match([residual, nn.Linear(2, 2)])
+
+
 def test_unknown_names_are_errors(residual, gated):
     with pytest.raises(ValueError, match="pairs must be 'neighbours' or 'all', but is 'every'"):
         match([residual, gated], pairs="every")

@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 from pymoo_stitch import Layout, Network, Supernet
 from pymoo_stitch.graph import Batch
+from pymoo_stitch.storage import _check_nodes
 
 EXAMPLE = torch.rand(1, *IMAGE)
 
@@ -202,8 +203,22 @@ def test_a_wrong_example_input_is_an_error_with_its_shape_or_type(example, error
 def test_a_module_is_needed_and_a_name_must_be_one():
     with pytest.raises(TypeError, match=r"from a torch.nn.Module, not from str"):
         Network.from_module("resnet50", EXAMPLE)
-    for name in ("a b", "1st", "input", "ensemble", "stitches", "a.b", 'x"]', "forward", "code"):
-        with pytest.raises(ValueError, match="Give another with name="):
+    for name in (
+        "a b",
+        "1st",
+        "input",
+        "ensemble",
+        "stitches",
+        "a.b",
+        'x"]',
+        "forward",
+        "code",
+        "training",
+        "class",
+        "",
+        5,
+    ):
+        with pytest.raises(ValueError, match=r"Give another: Network\.from_module"):
             Network.from_module(Residual(), EXAMPLE, name=name)
 
 
@@ -239,6 +254,10 @@ def test_timm_models_of_different_normalisation_need_it_in_the_graph():
         model.pretrained_cfg = {"mean": mean, "std": std}  # as timm sets it
     with pytest.warns(UserWarning, match=r"residual: mean \(0.5, .* Use normalize='timm'"):
         Supernet.build(models, EXAMPLE)
+    one = Network.from_module(models[0], EXAMPLE)
+    other = Network.from_module(models[1], EXAMPLE, normalize="timm")
+    with pytest.warns(UserWarning, match="Use normalize='timm'"):
+        Supernet.build([one, other])
     supernet = Supernet.build(models, EXAMPLE, normalize="timm")
     assert [network.normalization for network in supernet.networks] == [half, imagenet]
     assert str(supernet).count("images in [0, 1]") == 2
@@ -272,6 +291,81 @@ def test_taps_are_distinct_tensors_in_order_with_layout_and_depth(residual, mixe
         "add": Layout.CLASS_TOKENS,
         "select": Layout.VECTOR,
     }
+
+
+def test_names_that_modules_or_python_use_are_made_others():
+    for name in ("Half", "Class", "Input", "Réseau"):
+        module = type(name, (Residual,), {})()
+        network = Network.from_module(module, EXAMPLE)
+        assert network.name in (f"network_{name.lower()}", "r_seau")
+        assert network.module()(EXAMPLE).shape == (1, 5)
+
+
+def test_an_output_asked_of_a_module_that_gives_one_tensor_is_an_error():
+    with pytest.raises(ValueError, match="the module gives Tensor"):
+        Network.from_module(Residual(), EXAMPLE, output="aux")
+
+
+def test_a_normalisation_does_not_collide_with_parts_of_that_name():
+    class Named(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.mean, self.std = nn.Conv2d(3, 4, 1), nn.Linear(4, 2)
+
+        def forward(self, x):
+            return self.std(self.mean(x).mean((2, 3)))
+
+    network = Network.from_module(Named(), EXAMPLE, normalize=((0.5,) * 3, (0.5,) * 3))
+    module = network.module()
+    assert len(list(module.parameters())) == 4
+    assert torch.equal(module.to("cpu")(EXAMPLE), network.module()(EXAMPLE))
+
+
+def test_a_module_that_counts_is_left_as_it_was():
+    class Counting(Residual):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("n", torch.zeros(()))
+
+        def forward(self, x):
+            self.n += 1
+            return super().forward(x)
+
+    module = Counting()
+    Network.from_module(module, EXAMPLE)
+    assert module.n == 0
+
+
+def test_what_does_not_depend_on_the_images_is_no_tap():
+    class Learned(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.token, self.table = nn.Parameter(torch.rand(1, 4)), nn.Parameter(torch.rand(1, 3, 8, 8))
+            self.positions, self.conv = nn.Conv2d(3, 4, 1), nn.Conv2d(3, 4, 1)
+
+        def forward(self, x):
+            positions = self.positions(self.table.expand(x.shape[0], -1, -1, -1))
+            return (self.conv(x) + positions).mean((2, 3)) + self.token.expand(x.shape[0], -1)
+
+    network = Network.from_module(Learned(), EXAMPLE)
+    assert [tap.name for tap in network.taps] == ["conv", "add", "mean"]
+
+
+def test_tokens_normalised_as_rows_are_followed_and_shuffled_ones_are_not():
+    class Rows(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embed, self.norm, self.last = nn.Conv2d(3, 8, 8, 8), nn.BatchNorm1d(8), nn.Linear(8, 8)
+
+        def forward(self, x):
+            x = self.embed(x).flatten(2).transpose(1, 2)
+            y = self.norm(x.flatten(0, 1)).view_as(x)
+            x = F.relu(y)
+            x = x.reshape(-1, 2, 2, 2, 2, 8).transpose(2, 3).reshape(-1, 16, 8)  # another order
+            return self.last(x).mean(1)
+
+    _, layouts = layouts_of(Rows())
+    assert layouts == {"embed": Layout.IMAGE, "relu": Layout.TOKENS}
 
 
 def test_a_tap_is_found_by_its_name_or_that_of_a_module_around_it(residual):
@@ -355,6 +449,7 @@ def check_import(module, size, name):
     network = Network.from_module(module, torch.rand(1, 3, size, size), name=name)
     assert network.difference <= 1e-5
     assert network.cost > 0
+    _check_nodes(name, network.nodes, network.weights, network.input_shape, network.output)  # as on loading
     assert len(network.taps) > 10
     print(f"{name}: {len(network.taps)} taps, {network.cost:,} multiply-adds, difference {network.difference:.1g}")
     return network

@@ -185,7 +185,7 @@ def test_bridges_cost_what_was_published():
 )
 def test_real_networks_of_different_make_are_built_fitted_and_run(names):
     supernet = Supernet.build([timm_network(name) for name in names], resize=True)
-    report = supernet.fit(torch.rand(8, 3, 224, 224), positions=4, batch_size=4)
+    report = supernet.fit(torch.rand(16, 3, 224, 224), positions=4, batch_size=4)
     print(supernet, report, sep="\n")
     assert np.isfinite(list(report.errors.values())).all()
     x = np.zeros(supernet.n_var, dtype=bool)

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -46,6 +47,39 @@ def test_saving_again_gives_the_same_content(saved, tmp_path):
     (metadata, tensors), (same_metadata, same_tensors) = read(saved), read(tmp_path / "again")
     assert same_metadata == metadata
     assert all(torch.equal(tensor, same_tensors[name]) for name, tensor in tensors.items())
+
+
+def test_a_network_and_its_copy_can_be_saved(residual, tmp_path):
+    supernet = Supernet.build([residual, replace(residual, name="two")])
+    supernet.save(tmp_path / "file")
+    assert Supernet.load(tmp_path / "file").n_var == supernet.n_var
+
+
+class Constant(nn.Module):
+    """A product that does not depend on the images, as in tables of relative positions."""
+
+    def __init__(self):
+        super().__init__()
+        self.table, self.map, self.conv = nn.Parameter(torch.rand(4, 6)), nn.Linear(6, 5), nn.Conv2d(3, 4, 3)
+
+    def forward(self, x):
+        return self.conv(x).mean((2, 3)) @ self.map(self.table)
+
+
+def test_what_no_sample_changes_is_counted_once_and_comes_back(tmp_path):
+    supernet = Supernet([imported(Constant, "one"), imported(Constant, "two")], [])
+    assert supernet.networks[0].cost == 4 * 6 * 5 + 3 * 4 * 9 * 36 + 4 * 5
+    supernet.save(tmp_path / "file")
+    assert Supernet.load(tmp_path / "file").networks[0].cost == supernet.networks[0].cost
+
+
+def test_a_folder_is_no_file_and_a_link_stays_one(pair, tmp_path):
+    with pytest.raises(IsADirectoryError, match="it is a folder"):
+        pair.save(tmp_path)
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    pair.save(tmp_path / "link")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "real").is_file()
 
 
 class Attention(nn.Module):
@@ -252,8 +286,9 @@ class Watch:
 watch = Watch()
 
 
+@pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.slow), 23])
 @pytest.mark.parametrize("sign", [False, pytest.param(True, id="signed")])
-def test_a_file_with_any_field_altered_is_refused_or_harmless(tmp_path, monkeypatch, sign, request):
+def test_a_file_with_any_field_altered_is_refused_or_harmless(tmp_path, monkeypatch, sign, step):
     """Without a right digest every altered file is refused. With one, it is refused or it is another sound supernet:
     nothing but a ValueError comes out, and nothing is executed."""
     monkeypatch.chdir(tmp_path)
@@ -262,7 +297,6 @@ def test_a_file_with_any_field_altered_is_refused_or_harmless(tmp_path, monkeypa
     Supernet.load(path)  # whatever torch imports when first used is there now
     metadata, tensors = read(path)
     document = json.loads(metadata["supernet"])
-    step = 1 if request.config.getoption("-m") == "slow" else 23
     refused, accepted, messages = 0, 0, []
     for number, (place, new, changed) in enumerate(altered(document)):
         if number % step:
