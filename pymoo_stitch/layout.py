@@ -77,50 +77,17 @@ def infer_layouts(nodes: Iterable[Node], input_shape: tuple[int, ...]) -> dict[s
     return {n.name: follow.layouts[n.name] for n in nodes if n.shape and isinstance(follow.layouts[n.name], Layout)}
 
 
-_ON_IMAGES = {
-    *(
-        "conv2d",
-        "convolution",
-        "conv_transpose2d",
-        "batch_norm",
-        "group_norm",
-        "native_group_norm",
-        "instance_norm",
-        "max_pool2d",
-        "max_pool2d_with_indices",
-    ),
-    *(
-        "avg_pool2d",
-        "adaptive_avg_pool2d",
-        "_adaptive_avg_pool2d",
-        "adaptive_max_pool2d",
-        "upsample_bilinear2d",
-        "upsample_bicubic2d",
-        "upsample_nearest2d",
-    ),
-    *(
-        "pixel_shuffle",
-        "pixel_unshuffle",
-        "reflection_pad2d",
-        "replication_pad2d",
-        "grid_sampler",
-        "grid_sampler_2d",
-        "channel_shuffle",
-    ),
-}
-_ON_LAST = {"linear", "layer_norm", "native_layer_norm", "rms_norm"}
-_MIXING = {
-    "matmul",
-    "bmm",
-    "baddbmm",
-    "mm",
-    "einsum",
-    "softmax",
-    "_softmax",
-    "_safe_softmax",
-    "scaled_dot_product_attention",
-}
-_REDUCTIONS = {"mean", "sum", "amax", "amin", "max", "min", "prod", "std", "var", "linalg_vector_norm", "logsumexp"}
+_ON_IMAGES = set(
+    """
+    _adaptive_avg_pool2d adaptive_avg_pool2d adaptive_max_pool2d avg_pool2d batch_norm channel_shuffle col2im conv2d
+    conv_transpose2d convolution grid_sampler grid_sampler_2d group_norm instance_norm max_pool2d max_pool2d_with_indices
+    native_group_norm pixel_shuffle pixel_unshuffle reflection_pad2d replication_pad2d upsample_bicubic2d
+    upsample_bilinear2d upsample_nearest2d
+    """.split()
+)
+_ON_LAST = set("linear layer_norm native_layer_norm rms_norm".split())
+_MIXING = set("_safe_softmax _softmax baddbmm bmm einsum matmul mm roll scaled_dot_product_attention softmax".split())
+_REDUCTIONS = set("amax amin linalg_vector_norm logsumexp max mean min prod std sum var".split())
 
 
 class _Follower:

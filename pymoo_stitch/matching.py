@@ -69,13 +69,17 @@ def match(
     weight: Weight | None = None,
 ) -> Matching:
     """Match the taps of networks so that as many as possible are matched, and among such matchings the sum of weights
-        is largest.
+    is largest.
 
-    Each pair of networks is aligned in the order of their nodes: a tap is in at most one match with another network, and
-    links both ways through all matches leave the supernet acyclic.
+    Each pair of networks is aligned in the order of their nodes: a tap is in at most one match with another network,
+    and links both ways through all matches leave the supernet acyclic.
 
-        :param pairs: `"neighbours"`: each network with the next dearer one. `"all"`: every two networks, the neighbours
-            first; a later match that would close a cycle is dropped."""
+    :param pairs: `"neighbours"`: each network with the next dearer one. `"all"`: every two networks, the neighbours
+        first; a later match that would close a cycle is dropped.
+    :param kind: what the stitches are made of.
+    :param resize: match taps of different layouts and sizes too, where the kind can join them.
+    :param weight: `relative_depth` by default, with `resize` `network_depth`.
+    """
     check_options(pairs, kind)
     for network in networks:
         if not isinstance(network, Network):
@@ -108,11 +112,10 @@ def check_options(pairs: str, kind: str) -> None:
 
 
 def align(compatible: np.ndarray, weight: np.ndarray) -> list[tuple[int, int]]:
-    """Pairs (i, j), increasing in both, of compatible rows and columns: as many as possible, then of the largest sum
-        of weights.
+    """Pairs (i, j), increasing in both, of compatible rows and columns: as many as possible, then of the largest sum of
+    weights.
 
-    Dynamic programming over all beginnings of the two orders; a pair counts so much that no sum of weights outdoes
-    it."""
+    Dynamic programming over all beginnings of the two orders; a pair counts so much that no sum of weights outdoes it."""
     rows, columns = compatible.shape
     if weight.shape != compatible.shape or not np.isfinite(weight[compatible]).all():
         raise ValueError(

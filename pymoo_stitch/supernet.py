@@ -27,20 +27,20 @@ from .summary import summary
 
 
 class Supernet:
-    """Networks, links between their taps, and at each tap with links arriving a switch: its consumers read the
-        original tensor or one of the links.
+    """Networks, links between their taps, and at each tap with links arriving a switch: its consumers read the original
+    tensor or one of the links.
 
     A genotype has one boolean per link, in the order of `links`, and behind them one per network for the output switch:
     the second network, the third, …, the ensemble of all (the mean of their outputs). A switch takes the first of its
     inputs whose variable is 1, the original if none is; so the all-zero genotype is the first network, untouched.
 
-        :param networks: one or more with equal input and output shapes and different names.
-        :param links: any that leave the supernet acyclic. They are put into topological order, those between the same two
-            taps side by side.
-        :param stitches: their tensors, as `supernet.stitches.state_dict()` gives them. Without, all stitches are new and
-            unfitted.
-        :param bound: the largest number of matches there could have been, and
-        :param dropped: the matches left out for a cycle, where a matcher made the links.
+    :param networks: one or more with equal input and output shapes and different names.
+    :param links: any that leave the supernet acyclic. They are put into topological order, those between the same two
+        taps side by side.
+    :param stitches: their tensors, as `supernet.stitches.state_dict()` gives them. Without, all stitches are new and
+        unfitted.
+    :param bound: the largest number of matches there could have been, and
+    :param dropped: the matches left out for a cycle, where a matcher made the links.
     """
 
     def __init__(
@@ -126,8 +126,9 @@ class Supernet:
         matching = match(imported, pairs=pairs, kind=kind, resize=resize, weight=weight)
         if not matching.matches:
             raise ValueError(
-                f"no tap of {' or '.join(n.name for n in imported)} can be matched with one of another by a {kind!r} stitch: no two have the same layout and size. "
-                "Compare `network.taps`, or give links of another kind yourself: Supernet(networks, links)."
+                f"no tap of {' or '.join(n.name for n in imported)} can be matched with one of another by a {kind!r} "
+                "stitch: no two have the same layout and size. Use resize=True, compare `network.taps`, or give links "
+                "yourself: Supernet(networks, links)."
             )
         return cls(imported, matching.links, bound=matching.bound, dropped=matching.dropped)
 
