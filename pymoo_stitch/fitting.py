@@ -32,7 +32,7 @@ Batch = tuple[torch.Tensor, torch.Tensor | None]
 @dataclass(frozen=True)
 class FitReport:
     """`errors` is the relative error of each stitch on held-out images: its mean squared error over the variance of
-    what it should give. 0 is perfect, 1 no better than the mean, infinite where the held-out images do not vary."""
+    what it should give. 0 is perfect, 1 no better than the mean, infinite if it misses a constant."""
 
     method: str
     errors: dict[str, float]
@@ -413,7 +413,9 @@ def _held_out_errors(
     errors: dict[str, list[float]] = {}
     for number, (squares, power, totals, count) in sums.items():
         variance = power - (totals.square().sum() / count).item()
-        errors.setdefault(supernet.links[number].stitch, []).append(squares / variance if variance > 0 else math.inf)
+        exact = squares <= 1e-12 * (power + count)  # of a tap that does not vary
+        error = squares / variance if variance > 0 else 0.0 if exact else math.inf
+        errors.setdefault(supernet.links[number].stitch, []).append(error)
     return {name: float(np.mean(values)) for name, values in errors.items()}
 
 

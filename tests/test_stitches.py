@@ -159,7 +159,7 @@ def test_one_network_can_be_bridged_to_itself(networks, images):
 
 
 def timm_network(name):
-    return Network.from_module(timm.create_model(name), torch.rand(1, 3, 224, 224), name=name)
+    return Network.from_module(timm.create_model(name), torch.rand(1, 3, 224, 224), name=name, normalize="timm")
 
 
 @pytest.mark.slow
