@@ -414,7 +414,7 @@ def _held_out_errors(
     for number, (squares, power, totals, count) in sums.items():
         variance = power - (totals.square().sum() / count).item()
         exact = squares <= 1e-12 * (power + count)  # of a tap that does not vary
-        error = squares / variance if variance > 0 else 0.0 if exact else math.inf
+        error = squares / variance if variance > 1e-12 * power else 0.0 if exact else math.inf
         errors.setdefault(supernet.links[number].stitch, []).append(error)
     return {name: float(np.mean(values)) for name, values in errors.items()}
 
