@@ -1,0 +1,25 @@
+"""The baseline: pymoo's NSGA-II, configured for binary genotypes."""
+
+from typing import Any
+
+from pymoo.algorithms.moo.nsga2 import NSGA2
+from pymoo.operators.crossover.pntx import TwoPointCrossover
+from pymoo.operators.mutation.bitflip import BitflipMutation
+
+from ..evaluations import Evaluations
+from ..sampling import ProblemSampling
+
+
+def nsga2(*, pop_size: int = 100, **options: Any) -> NSGA2:
+    """NSGA-II that starts from the problem's own sampling and whose budget, as that of our algorithms, is one of real
+    evaluations: `minimize(problem, nsga2(), ("n_evals", 2_000), seed=1)`.
+
+    :param options: anything pymoo's `NSGA2` takes.
+    """
+    defaults = {
+        "sampling": ProblemSampling(),
+        "crossover": TwoPointCrossover(),
+        "mutation": BitflipMutation(),
+        "evaluator": Evaluations(),
+    }
+    return NSGA2(pop_size=pop_size, **(defaults | options))

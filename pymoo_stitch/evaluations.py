@@ -1,0 +1,164 @@
+"""The service between an algorithm and what evaluates: no subnetwork is evaluated twice in a run, and budgets are honest."""
+
+import copy
+import warnings
+from collections.abc import Mapping
+from itertools import islice
+from typing import Any
+
+import numpy as np
+from pymoo.core.evaluator import Evaluator
+from pymoo.core.individual import Individual
+from pymoo.core.population import Population
+from pymoo.core.problem import Problem
+
+
+class Evaluations(Evaluator):
+    """Answers requests for evaluations, each subnetwork's once.
+
+    Two individuals are the same if `problem.key(x)` says so; of problems without keys, if their genotypes are equal. The
+    second one, whether the first has been evaluated or is still being, gets the first one's result and is *skipped*.
+    `n_eval`, what pymoo's `("n_evals", N)` looks at, counts real evaluations only, for every algorithm alike.
+
+    As a pymoo evaluator: `minimize(problem, algorithm, ("n_evals", 2_000), evaluator=Evaluations())`. An algorithm that
+    does not wait calls `request` and `complete`, which is what `eval` does too.
+
+    `requested` = `real` + `skipped` + those in flight; `failed` counts those of the real ones that gave no result: their
+    `failed` says why, their objectives are the problem's worst, or infinite.
+
+    A deep copy shares what was known when it was made and goes its own way from there.
+
+    :param count_skipped: whether skipped evaluations count towards the budget, as in [G].
+    :param patience: a run of an algorithm ends, with a warning, after this many skipped evaluations in a row: its space
+        may hold fewer subnetworks than the budget.
+    """
+
+    def __init__(self, *, count_skipped: bool = False, patience: int = 10_000):
+        super().__init__()
+        self.count_skipped, self.patience = count_skipped, patience
+        self.requested = self.real = self.skipped = self.failed = 0
+        self.skipped_in_a_row = 0
+        self._problem: Problem | None = None
+        self._known: dict[Any, tuple[int, dict[str, Any]]] = {}  # shared with copies, who see the first `real` of it
+        self._waiting: dict[Any, list[Individual]] = {}
+
+    def eval(
+        self, problem: Problem, pop: Population | Individual, count_evals: bool = True, **kwargs: Any
+    ) -> Population | Individual:
+        """Evaluate what is new among the individuals, together, and answer all."""
+        before = self.n_eval
+        pop = super().eval(problem, pop, count_evals=False, **kwargs)
+        if not count_evals:
+            self.n_eval = before
+        return pop
+
+    def _eval(
+        self, problem: Problem, pop: Population, evaluate_values_of: list[str], algorithm: Any = None, **kwargs: Any
+    ) -> None:
+        new = [individual for individual in pop if self.request(problem, individual)]
+        if new:
+            try:
+                out = problem.evaluate(
+                    np.array([individual.X for individual in new]),
+                    return_values_of=evaluate_values_of,
+                    return_as_dictionary=True,
+                    algorithm=algorithm,
+                    **kwargs,
+                )
+            except BaseException:
+                self.forget(new)
+                raise
+            for i, individual in enumerate(new):
+                self.complete(individual, {name: values[i] for name, values in out.items() if values is not None})
+        if algorithm is not None and self.is_exhausted:
+            warnings.warn(
+                f"none of the last {self.skipped_in_a_row:,} individuals was new: the run ends after {self.real:,} "
+                "evaluations. The space may hold no more, or the algorithm has converged.",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+            algorithm.termination.terminate()
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether a long row of requests brought nothing new."""
+        return self.skipped_in_a_row >= self.patience
+
+    def request(self, problem: Problem, individual: Individual) -> bool:
+        """Whether this individual is to be evaluated. If not, it has its result already, or gets it when the one it
+        equals is complete."""
+        if self._problem is None:
+            self._problem = problem
+        elif self._problem is not problem:
+            raise ValueError("these evaluations are of another problem. Use a new Evaluations() for each problem.")
+        self.requested += 1
+        key = self._key(individual)
+        number, result = self._known.get(key, (self.real, None))
+        if number < self.real:
+            self._skip(individual, result)
+        elif key in self._waiting:
+            self._waiting[key].append(individual)
+        else:
+            self._waiting[key] = [individual]
+            return True
+        return False
+
+    def complete(self, individual: Individual, out: Mapping[str, Any]) -> list[Individual]:
+        """Take the result of an individual that was to be evaluated: F, G, H and whatever else the problem gives, or
+        the reason as `failed`. All who wait for it are answered; they are returned in the order of their requests."""
+        key = self._key(individual)
+        first, *others = self._waiting.pop(key)
+        result = self._checked(out)
+        if len(self._known) != self.real:  # a copy of this has gone another way
+            self._known = dict(islice(self._known.items(), self.real))
+        self._known[key] = self.real, result
+        self.real += 1
+        self.n_eval += 1
+        self.failed += result.get("failed") is not None
+        self.skipped_in_a_row = 0
+        _answer(first, result)
+        for other in others:
+            self._skip(other, result)
+        return [first, *others]
+
+    def forget(self, individuals: list[Individual]) -> None:
+        """Take back requests that will never be complete."""
+        for individual in individuals:
+            self.requested -= len(self._waiting.pop(self._key(individual)))
+
+    def _key(self, individual: Individual) -> Any:
+        key = getattr(self._problem, "key", None)
+        return np.asarray(individual.X).tobytes() if key is None else key(individual.X)
+
+    def _skip(self, individual: Individual, result: dict[str, Any]) -> None:
+        self.skipped += 1
+        self.skipped_in_a_row += 1
+        self.n_eval += self.count_skipped
+        _answer(individual, result)
+
+    def _checked(self, out: Mapping[str, Any]) -> dict[str, Any]:
+        """A result that can be compared with others: NaN counts as failed, and what has failed is worse than all."""
+        result = dict(out)
+        sizes = {"F": self._problem.n_obj, "G": self._problem.n_ieq_constr, "H": self._problem.n_eq_constr}
+        for name, size in sizes.items():
+            values = result.get(name)
+            if values is None:
+                result[name] = np.full(size, np.inf)
+                if name == "F" and result.get("failed") is None:
+                    result["failed"] = "it has no objective values"
+            elif np.isnan(values).any():
+                result[name] = np.where(np.isnan(values), np.inf, values)
+                result["failed"] = result.get("failed") or f"{name} is {np.asarray(values).tolist()}"
+        return result
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Evaluations":
+        new = copy.copy(self)
+        memo[id(self)] = new
+        new._waiting = copy.deepcopy(self._waiting, memo)
+        return new
+
+
+def _answer(individual: Individual, result: Mapping[str, Any]) -> None:
+    for name, value in result.items():
+        individual.set(name, value)
+    individual.evaluated.update(result)

@@ -1,0 +1,39 @@
+"""Initial populations of binary problems."""
+
+import numpy as np
+from pymoo.core.problem import Problem
+from pymoo.core.sampling import Sampling
+
+
+class BinarySampling(Sampling):
+    """Each variable is 1 in `p`·n of the n individuals, rounded up or down at random, in an order of its own.
+
+    :param p: the density of ones.
+    :param n_choices: the last `n_choices` variables are one switch, of which the first 1 selects: all of its
+        `n_choices` + 1 inputs are equally frequent.
+    """
+
+    def __init__(self, p: float = 0.5, n_choices: int = 0):
+        super().__init__()
+        if not 0 <= p <= 1:
+            raise ValueError(f"p is the density of ones, between 0 and 1, but is {p}.")
+        self.p, self.n_choices = p, n_choices
+
+    def _do(
+        self, problem: Problem, n_samples: int, *args, random_state: np.random.Generator = None, **kwargs
+    ) -> np.ndarray:
+        expected = self.p * n_samples
+        ones = int(expected) + (random_state.random(problem.n_var) < expected % 1)
+        x = random_state.permuted(np.arange(n_samples)[:, None] < ones, axis=0)
+        if self.n_choices:
+            chosen = random_state.permutation(np.arange(n_samples) % (self.n_choices + 1))
+            x[:, -self.n_choices :] = chosen[:, None] == np.arange(1, self.n_choices + 1)
+        return x
+
+
+class ProblemSampling(Sampling):
+    """What the problem's own `sampling` gives, so that every algorithm can start from it; `BinarySampling()` of a
+    problem that has none."""
+
+    def _do(self, problem: Problem, n_samples: int, *args, **kwargs) -> np.ndarray:
+        return getattr(problem, "sampling", BinarySampling())._do(problem, n_samples, *args, **kwargs)
