@@ -11,26 +11,36 @@ if TYPE_CHECKING:
     from .stitches import KINDS, Kind, Link
     from .supernet import Subnetwork, Supernet
 
-_MODULES = {
-    "evaluations": ("Evaluations",),
-    "layout": ("Layout",),
-    "matching": ("Matching", "match"),
-    "network": ("Network", "Tap"),
-    "stitches": ("KINDS", "Kind", "Link"),
-    "supernet": ("Subnetwork", "Supernet"),
+__all__ = [
+    "KINDS",
+    "Evaluations",
+    "Kind",
+    "Layout",
+    "Link",
+    "Matching",
+    "Network",
+    "Subnetwork",
+    "Supernet",
+    "Tap",
+    "match",
+]
+_HOMES = {
+    "evaluations": ["Evaluations"],
+    "layout": ["Layout"],
+    "matching": ["Matching", "match"],
+    "network": ["Network", "Tap"],
+    "stitches": ["KINDS", "Kind", "Link"],
+    "supernet": ["Subnetwork", "Supernet"],
 }
-_HOMES = {name: module for module, names in _MODULES.items() for name in names}
-
-__all__ = sorted(_HOMES)
 
 
 def __getattr__(name: str) -> Any:
     """Names are imported when they are first used: who takes the search algorithms alone needs no torch."""
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f".{_HOMES[name]}", __name__), name)
-    globals()[name] = value
-    return value
+    for module, names in _HOMES.items():
+        if name in names:
+            globals()[name] = getattr(import_module(f".{module}", __name__), name)
+            return globals()[name]
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
