@@ -1,13 +1,13 @@
 """Running the nodes of a supernet one by one: its networks as they are, or one subnetwork with stitches that can learn."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
 
-from .graph import INPUT, resolver, substitute
+from .graph import INPUT, Node, resolver, substitute
 from .network import Network
 from .operators import lookup
 
@@ -41,9 +41,10 @@ class Execution:
                 made.pop(i, None)
 
         def advance(last: int) -> None:
-            name = wiring.owners[last].name
+            network = wiring.owners[last]
+            name = network.name
             for i in range(starts[name], last + 1):
-                made[i] = self._node(i, images, made.__getitem__)
+                made[i] = self._node(network, wiring.nodes[i], images, lambda of: made[wiring.index_of(name, of)])
                 for source in wiring.inputs[i]:
                     release(source)
             starts[name] = max(starts[name], last + 1)
@@ -58,34 +59,29 @@ class Execution:
 
     def run(self, subnetwork: "Subnetwork", images: torch.Tensor, stitches: Mapping[str, nn.Module]) -> torch.Tensor:
         """What a subnetwork gives; gradients reach the stitches, through the networks behind them."""
-        wiring, selection = self._wiring, subnetwork._selection
-        arriving = {wiring.index(link.target): link for link in subnetwork.links}
+        steps = list(subnetwork.steps())
+        readers = Counter(subnetwork.results) + Counter(i for step in steps for i in step.reads.values())
         made: dict[int, torch.Tensor] = {}
-        readers = Counter(wiring.index(link.source) for link in subnetwork.links)
-        used = [i for i in range(len(wiring.nodes)) if selection.nodes >> i & 1]
-        readers += Counter((~i if i in arriving else i) for node in used for i in wiring.inputs[node])
-        readers += Counter(wiring.outputs[n] for n in selection.outputs)
 
         def take(i: int) -> torch.Tensor:
             readers[i] -= 1
             return made[i] if readers[i] else made.pop(i)
 
-        for i in self.supernet._order:
-            if i >= 0 and selection.nodes >> i & 1:
-                read = {j: take(~j if j in arriving else j) for j in wiring.inputs[i]}
-                made[i] = self._node(i, images, read.__getitem__)
-            elif i < 0 and ~i in arriving:
-                link = arriving[~i]
-                made[i] = stitches[link.stitch](take(wiring.index(link.source)))
-        outputs = [made[wiring.outputs[n]] for n in selection.outputs]
+        for step in steps:
+            read = {name: take(i) for name, i in step.reads.items()}
+            if step.node is not None:
+                made[step.id] = self._node(step.network, step.node, images, read.__getitem__)
+            else:
+                made[step.id] = stitches[step.stitch](*read.values())
+        outputs = [made[i] for i in subnetwork.results]
         return outputs[0] if len(outputs) == 1 else sum(outputs[1:], start=outputs[0]) / len(outputs)
 
-    def _node(self, i: int, images: torch.Tensor, read) -> torch.Tensor:
-        owner: Network = self._wiring.owners[i]
-        node, index = self._wiring.nodes[i], self._wiring.index_of
+    def _node(
+        self, network: Network, node: Node, images: torch.Tensor, read: Callable[[str], torch.Tensor]
+    ) -> torch.Tensor:
         resolve = resolver(
-            lambda name: images if name == INPUT else read(index(owner.name, name)),
-            self._weights[owner.name].__getitem__,
+            lambda name: images if name == INPUT else read(name),
+            self._weights[network.name].__getitem__,
             lambda multiple: multiple * len(images),
             self.device,
         )

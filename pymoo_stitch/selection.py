@@ -65,6 +65,20 @@ class Wiring:
 
 
 @dataclass(frozen=True)
+class Step:
+    """One step of what a subnetwork computes: a node of a network, or a stitch, which stands for the node it replaces.
+
+    `reads` tells for each node's name that it reads which earlier step gives it; the network's input is not among
+    them."""
+
+    id: int
+    reads: dict[str, int]
+    network: Network | None = None
+    node: Node | None = None
+    stitch: str | None = None
+
+
+@dataclass(frozen=True)
 class Selection:
     """`active` marks the variables that matter, `links` are the indices of the links in use, `nodes` a bit set of the
     nodes in use, `outputs` the networks whose outputs are averaged."""

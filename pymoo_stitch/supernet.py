@@ -6,7 +6,7 @@ import keyword
 import os
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -21,7 +21,7 @@ from .graph import INPUT, GraphBuilder, run_new_modules
 from .importing import ENSEMBLE, Normalization, check_name, default_name, unique_name
 from .matching import Match, Weight, check_options, match
 from .network import Network, Tap
-from .selection import Selection, Selector, Wiring
+from .selection import Selection, Selector, Step, Wiring
 from .stitches import KINDS, Link, build_stitch, is_direct, working_layout
 from .summary import summary
 
@@ -231,7 +231,8 @@ class Subnetwork:
         """The canonical name of the active structure: two genotypes of a supernet have the same key iff they select
         the same subnetwork."""
         chosen = np.packbits(self.x & self.active).tobytes()
-        return hashlib.blake2b(chosen, key=self.supernet.structure, digest_size=16).hexdigest()
+        # The letter before it: pymoo turns into floats what can be read as one, and some digests can.
+        return "s" + hashlib.blake2b(chosen, key=self.supernet.structure, digest_size=16).hexdigest()
 
     @cached_property
     def cost(self) -> int:
@@ -267,34 +268,36 @@ class Subnetwork:
         self.stitches = nn.ModuleDict(own)
         return fitting.finetune(self.supernet, images, subnetwork=self, **options)
 
+    def steps(self) -> Iterator[Step]:
+        """What it computes, in topological order; the last ones give `results`."""
+        wiring = self.supernet._wiring
+        arriving = {wiring.index(link.target): link for link in self.links}
+        for i in self.supernet._order:
+            if i >= 0 and self._selection.nodes >> i & 1:
+                reads = {wiring.nodes[j].name: ~j if j in arriving else j for j in wiring.inputs[i]}
+                yield Step(i, reads, wiring.owners[i], wiring.nodes[i])
+            elif i < 0 and ~i in arriving:
+                link = arriving[~i]
+                yield Step(i, {link.source.name: wiring.index(link.source)}, stitch=link.stitch)
+
+    @property
+    def results(self) -> list[int]:
+        """The steps whose mean is the output."""
+        return [self.supernet._wiring.outputs[n] for n in self._selection.outputs]
+
     def module(self, device: torch.device | str | None = None) -> fx.GraphModule:
         """A plain module, in eval mode, that holds copies of what it uses and nothing else. Without a device it is on
         the CPU."""
-        wiring, stitches = self.supernet._wiring, self.stitches
-        arriving = {wiring.index(link.target): link for link in self.links}
         builder = GraphBuilder(device)
         made: dict[int, fx.Node] = {}
-
-        def reader(owner: Network) -> Callable[[str], fx.Node]:
-            def read(name: str) -> fx.Node:
-                if name == INPUT:
-                    return builder.input
-                i = wiring.index_of(owner.name, name)
-                return made[~i] if i in arriving else made[i]
-
-            return read
-
-        readers = {network.name: reader(network) for network in self.supernet.networks}
-        for i in self.supernet._order:
-            if i >= 0 and self._selection.nodes >> i & 1:
-                owner = wiring.owners[i]
-                made[i] = builder.node(wiring.nodes[i], readers[owner.name], owner.weights, owner.name)
-            elif i < 0 and ~i in arriving:
-                link = arriving[~i]
-                made[i] = builder.call(
-                    f"stitches.{link.stitch}", stitches[link.stitch], made[wiring.index(link.source)]
-                )
-        results = [made[wiring.outputs[n]] for n in self._selection.outputs]
+        for step in self.steps():
+            read = {INPUT: builder.input} | {name: made[i] for name, i in step.reads.items()}
+            if step.node is not None:
+                made[step.id] = builder.node(step.node, read.__getitem__, step.network.weights, step.network.name)
+            else:
+                (source,) = (made[i] for i in step.reads.values())
+                made[step.id] = builder.call(f"stitches.{step.stitch}", self.stitches[step.stitch], source)
+        results = [made[i] for i in self.results]
         return builder.module(results[0] if len(results) == 1 else builder.mean(results), "Subnetwork")
 
     def __repr__(self) -> str:
