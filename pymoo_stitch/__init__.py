@@ -4,33 +4,42 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .engine import Engine
     from .evaluations import Evaluations
     from .layout import Layout
     from .matching import Matching, match
     from .network import Network, Tap
+    from .problem import StitchProblem
     from .stitches import KINDS, Kind, Link
     from .supernet import Subnetwork, Supernet
+    from .task import Task
 
 __all__ = [
     "KINDS",
+    "Engine",
     "Evaluations",
     "Kind",
     "Layout",
     "Link",
     "Matching",
     "Network",
+    "StitchProblem",
     "Subnetwork",
     "Supernet",
     "Tap",
+    "Task",
     "match",
 ]
 _HOMES = {
+    "engine": ["Engine"],
     "evaluations": ["Evaluations"],
     "layout": ["Layout"],
     "matching": ["Matching", "match"],
     "network": ["Network", "Tap"],
+    "problem": ["StitchProblem"],
     "stitches": ["KINDS", "Kind", "Link"],
     "supernet": ["Subnetwork", "Supernet"],
+    "task": ["Task"],
 }
 
 

@@ -72,7 +72,7 @@ class Execution:
             if step.node is not None:
                 made[step.id] = self._node(step.network, step.node, images, read.__getitem__)
             else:
-                made[step.id] = stitches[step.stitch](*read.values())
+                made[step.id] = stitches[step.link.stitch](*read.values())
         outputs = [made[i] for i in subnetwork.results]
         return outputs[0] if len(outputs) == 1 else sum(outputs[1:], start=outputs[0]) / len(outputs)
 

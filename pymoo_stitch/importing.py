@@ -24,6 +24,14 @@ Normalization = tuple[tuple[float, ...], tuple[float, ...]]
 
 
 @dataclass(frozen=True)
+class Trained:
+    """What images a network was trained on: their normalisation, and their height and width."""
+
+    normalization: Normalization
+    size: tuple[int, int]
+
+
+@dataclass(frozen=True)
 class Imported:
     """A module's graph, and what the module itself gave for two batches, to verify it with."""
 
@@ -66,12 +74,13 @@ def default_name(module: nn.Module) -> str:
     return name if _is_free(name) else f"network_{name}"
 
 
-def timm_normalization(module: nn.Module) -> Normalization | None:
-    """What a timm model's configuration says its images were normalised with; None for other modules."""
+def trained_on(module: nn.Module) -> Trained | None:
+    """What a timm model's configuration says of its images; None for other modules."""
     config = getattr(module, "pretrained_cfg", None)
-    if not isinstance(config, dict) or not config.get("mean") or not config.get("std"):
+    if not isinstance(config, dict) or not all(config.get(key) for key in ("mean", "std", "input_size")):
         return None
-    return tuple(config["mean"]), tuple(config["std"])
+    mean, std = (tuple(map(float, config[key])) for key in ("mean", "std"))
+    return Trained((mean, std), tuple(config["input_size"][-2:]))
 
 
 def check_name(name: str) -> None:
@@ -176,13 +185,13 @@ def _normalization(name: str, module: nn.Module, normalize: Any, example: torch.
     if isinstance(normalize, str):
         if normalize != "timm":
             raise ValueError(f"{name}: normalize must be (mean, std), 'timm' or None, but is {normalize!r}.")
-        found = timm_normalization(module)
+        found = trained_on(module)
         if found is None:
             raise ValueError(
                 f"{name}: normalize='timm' reads mean and std from the module's pretrained_cfg, and it has none. "
                 "Give normalize=(mean, std)."
             )
-        normalize = found
+        normalize = found.normalization
     try:
         mean, std = (tuple(float(value) for value in values) for values in normalize)
     except (TypeError, ValueError) as error:

@@ -10,7 +10,7 @@ import torch
 from torch import fx, nn
 
 from .graph import INPUT, GraphBuilder, Node
-from .importing import Normalization, default_name, import_module, timm_normalization
+from .importing import Normalization, Trained, default_name, import_module, trained_on
 from .layout import Layout, infer_layouts
 from .operators import GETITEM, is_alias
 
@@ -48,8 +48,8 @@ class Network:
 
     `nodes` are in topological order and all reach `output`; `weights` holds parameters as `nn.Parameter`, the rest as
     plain tensors, on the CPU. `normalization` is what the graph does to the images first, or None; `difference` is the
-    largest absolute difference from the module's own output that was seen when it was imported; `configured` is the
-    normalisation timm says it was trained with, as far as known. Made by `Network.from_module`."""
+    largest absolute difference from the module's own output that was seen when it was imported; `trained` is what timm
+    says of the images it was trained on, as far as known. Made by `Network.from_module`."""
 
     name: str
     nodes: tuple[Node, ...]
@@ -58,7 +58,7 @@ class Network:
     output: str
     normalization: Normalization | None = None
     difference: float = 0.0
-    configured: Normalization | None = None
+    trained: Trained | None = None
 
     @classmethod
     def from_module(
@@ -83,7 +83,7 @@ class Network:
         name = default_name(module) if name is None else name
         found = import_module(module, example_input, name, output, normalize)
         parts = found.nodes, found.weights, found.input_shape, found.output, found.normalization
-        network = cls(name, *parts, configured=timm_normalization(module))
+        network = cls(name, *parts, trained=trained_on(module))
         return replace(network, difference=_verify(network, found.batches, found.expected))
 
     @cached_property
@@ -98,6 +98,12 @@ class Network:
     @cached_property
     def n_parameters(self) -> int:
         return sum(weight.numel() for weight in self.weights.values() if isinstance(weight, nn.Parameter))
+
+    @property
+    def takes_unit_images(self) -> bool | None:
+        """Whether it takes images in [0, 1] and normalises them in its graph. If not, it takes what the module takes:
+        False where that is known to be normalised images, None where nothing is known."""
+        return True if self.normalization else (False if self.trained else None)
 
     @cached_property
     def taps(self) -> tuple[Tap, ...]:

@@ -73,9 +73,10 @@ class Step:
 
     id: int
     reads: dict[str, int]
+    cost: int
     network: Network | None = None
     node: Node | None = None
-    stitch: str | None = None
+    link: Link | None = None
 
 
 @dataclass(frozen=True)

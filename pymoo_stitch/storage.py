@@ -20,11 +20,12 @@ from safetensors.torch import save_file
 from torch import nn
 
 from .graph import INPUT, Batch, Device, Node, Ref, Weight, run_without_computing
+from .importing import Trained
 from .network import Network, Tap
 from .operators import lookup
 from .stitches import Link
 
-FORMAT = "pymoo-stitch supernet 1"
+FORMAT = "pymoo-stitch supernet 2"
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,7 @@ def save(contents: Contents, path: str | os.PathLike) -> None:
         "bound": contents.bound,
         "dropped": [[_write_tap(a), _write_tap(b)] for a, b in contents.dropped],
         "differences": [network.difference for network in contents.networks],
+        "trained": [_write_trained(network.trained) for network in contents.networks],
     }
     tensors = {
         f"networks.{network.name}.{name}": tensor
@@ -152,6 +154,13 @@ def _write_network(network: Network) -> dict[str, Any]:
     }
 
 
+def _write_trained(trained: Trained | None) -> dict[str, Any] | None:
+    if trained is None:
+        return None
+    mean, std = trained.normalization
+    return {"mean": list(mean), "std": list(std), "size": list(trained.size)}
+
+
 def _write_node(node: Node) -> dict[str, Any]:
     return {
         "name": node.name,
@@ -197,12 +206,12 @@ _NAME = re.compile(r"\w+(\.\w+)*", re.ASCII)
 
 
 def _read_document(document: Any, tensors: Mapping[str, torch.Tensor]) -> Contents:
-    _fields(document, "the file", "networks", "links", "bound", "dropped", "differences")
+    _fields(document, "the file", "networks", "links", "bound", "dropped", "differences", "trained")
     unused = dict(tensors)
-    items, differences = (_typed(document[field], list, field) for field in ("networks", "differences"))
+    columns = (_typed(document[field], list, field) for field in ("networks", "differences", "trained"))
     networks = tuple(
-        _read_network(item, _typed(d, float, "a difference"), unused)
-        for item, d in zip(items, differences, strict=True)
+        _read_network(item, _typed(difference, float, "a difference"), _read_trained(trained), unused)
+        for item, difference, trained in zip(*columns, strict=True)
     )
     taps = {(tap.network, tap.name): tap for network in networks for tap in network.taps}
 
@@ -231,7 +240,7 @@ def _read_document(document: Any, tensors: Mapping[str, torch.Tensor]) -> Conten
     )
 
 
-def _read_network(item: Any, difference: float, tensors: dict[str, torch.Tensor]) -> Network:
+def _read_network(item: Any, difference: float, trained: Trained | None, tensors: dict[str, torch.Tensor]) -> Network:
     _fields(item, "a network", "name", "input_shape", "output", "normalization", "parameters", "nodes")
     name = _name(item["name"])
     parameters = set(_typed(item["parameters"], list, "parameters"))
@@ -252,7 +261,19 @@ def _read_network(item: Any, difference: float, tensors: dict[str, torch.Tensor]
         )
         if [len(values) for values in normalization] != [shape[0], shape[0]]:
             raise ValueError(f"network {name} has a normalisation of the wrong length")
-    return Network(name, nodes, weights, shape, item["output"], normalization, difference)
+    return Network(name, nodes, weights, shape, item["output"], normalization, difference, trained)
+
+
+def _read_trained(item: Any) -> Trained | None:
+    if item is None:
+        return None
+    _fields(item, "what a network was trained on", "mean", "std", "size")
+    mean, std = (
+        tuple(_typed(value, float, "a normalisation") for value in _typed(item[field], list, field))
+        for field in ("mean", "std")
+    )
+    height, width = (_size(size) for size in _typed(item["size"], list, "size"))
+    return Trained((mean, std), (height, width))
 
 
 def _check_nodes(

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from .network import Tap
+from .network import Network, Tap
 
 if TYPE_CHECKING:
     from .supernet import Supernet
@@ -13,9 +13,7 @@ if TYPE_CHECKING:
 def summary(supernet: "Supernet") -> str:
     networks = supernet.networks
     rows = [["network", "taps", "parameters", "multiply-adds", "input"]]
-    rows += [
-        [n.name, f"{len(n.taps)}", f"{n.n_parameters:,}", f"{n.cost:,}", _input(n.normalization)] for n in networks
-    ]
+    rows += [[n.name, f"{len(n.taps)}", f"{n.n_parameters:,}", f"{n.cost:,}", _input(n)] for n in networks]
     total = sum(parameter.numel() for parameter in supernet.stitches.parameters())
     bound = "" if supernet.bound is None else f" of at most {supernet.bound}"
     several = f", the output's with {len(networks)} networks and their ensemble" if len(networks) > 1 else ""
@@ -43,8 +41,12 @@ def summary(supernet: "Supernet") -> str:
     return "\n".join(lines)
 
 
-def _input(normalization: tuple | None) -> str:
-    return "as the module takes it" if normalization is None else "images in [0, 1], normalised in the graph"
+def _input(network: Network) -> str:
+    if network.takes_unit_images:
+        return "images in [0, 1], normalised in the graph"
+    if network.takes_unit_images is None:
+        return "as the module takes it"
+    return "images normalised with mean {}, std {}".format(*network.trained.normalization)
 
 
 def _scales(supernet: "Supernet") -> list[list[str]]:

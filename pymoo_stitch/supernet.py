@@ -148,15 +148,24 @@ class Supernet:
         return len(self._wiring.switched) + (len(self.networks) > 1)
 
     @property
+    def n_choices(self) -> int:
+        """How many of the variables, the last ones, are the output switch's."""
+        return self.n_var - len(self.links)
+
+    @property
+    def max_cost(self) -> int:
+        """The multiply-adds of everything there is, more than those of any subnetwork."""
+        return int(self._node_costs.sum()) + sum(self._link_costs)
+
+    @property
     def input_shape(self) -> tuple[int, ...]:
         return self.networks[0].input_shape
 
     @property
     def references(self) -> dict[str, np.ndarray]:
         """The genotypes of each network alone, by its name, and of their "ensemble"."""
-        choices = self.n_var - len(self.links)
-        genotypes = np.zeros((choices + 1, self.n_var), dtype=bool)
-        genotypes[1:, len(self.links) :] = np.eye(choices, dtype=bool)
+        genotypes = np.zeros((self.n_choices + 1, self.n_var), dtype=bool)
+        genotypes[1:, len(self.links) :] = np.eye(self.n_choices, dtype=bool)
         return dict(zip([*(network.name for network in self.networks), ENSEMBLE], genotypes, strict=False))
 
     def subnetwork(self, x: Sequence[bool] | np.ndarray) -> "Subnetwork":
@@ -271,14 +280,15 @@ class Subnetwork:
     def steps(self) -> Iterator[Step]:
         """What it computes, in topological order; the last ones give `results`."""
         wiring = self.supernet._wiring
-        arriving = {wiring.index(link.target): link for link in self.links}
+        arriving = {wiring.index(self.supernet.links[variable].target): variable for variable in self._selection.links}
         for i in self.supernet._order:
             if i >= 0 and self._selection.nodes >> i & 1:
+                node = wiring.nodes[i]
                 reads = {wiring.nodes[j].name: ~j if j in arriving else j for j in wiring.inputs[i]}
-                yield Step(i, reads, wiring.owners[i], wiring.nodes[i])
+                yield Step(i, reads, node.cost, wiring.owners[i], node)
             elif i < 0 and ~i in arriving:
-                link = arriving[~i]
-                yield Step(i, {link.source.name: wiring.index(link.source)}, stitch=link.stitch)
+                link, cost = self.supernet.links[arriving[~i]], self.supernet._link_costs[arriving[~i]]
+                yield Step(i, {link.source.name: wiring.index(link.source)}, cost, link=link)
 
     @property
     def results(self) -> list[int]:
@@ -296,7 +306,8 @@ class Subnetwork:
                 made[step.id] = builder.node(step.node, read.__getitem__, step.network.weights, step.network.name)
             else:
                 (source,) = (made[i] for i in step.reads.values())
-                made[step.id] = builder.call(f"stitches.{step.stitch}", self.stitches[step.stitch], source)
+                name = step.link.stitch
+                made[step.id] = builder.call(f"stitches.{name}", self.stitches[name], source)
         results = [made[i] for i in self.results]
         return builder.module(results[0] if len(results) == 1 else builder.mean(results), "Subnetwork")
 
@@ -398,10 +409,10 @@ def _check_genotype(x: Sequence[bool] | np.ndarray, n_var: int) -> np.ndarray:
 
 def _warn_of_different_normalizations(networks: Sequence[Network]) -> None:
     """A warning where networks will get the same input although they were trained on different ones."""
-    plain = [network for network in networks if network.normalization is None and network.configured]
+    plain = [network for network in networks if network.takes_unit_images is False]
     mixed = plain and len(plain) < len(networks) and any(network.normalization for network in networks)
-    if mixed or len({network.configured for network in plain}) > 1:
-        described = "; ".join(f"{n.name}: mean {n.configured[0]}, std {n.configured[1]}" for n in plain)
+    if mixed or len({network.trained.normalization for network in plain}) > 1:
+        described = "; ".join("{}: mean {}, std {}".format(n.name, *n.trained.normalization) for n in plain)
         warnings.warn(
             f"these timm models were trained on images that were normalised ({described}), yet all networks will get the "
             "same input. Use normalize='timm' to make each one's normalisation part of its graph, and give images in "

@@ -1,0 +1,434 @@
+"""What subnetworks predict, computed together: an operation on the same inputs is done once for all who need it.
+
+A subnetwork becomes a list of *values*, each an operation and the values it reads. Values of different subnetworks with
+the same operation and the same inputs are one value: so the part of a network before its first stitch is shared by all,
+and whatever two subnetworks have in common from the input on is computed once for both. How a value is computed depends
+on nothing else, least of all on who else needs it: predictions for a batch are the same to the bit, alone or together, in
+any order."""
+
+import copy
+import math
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+
+from .graph import Batch, Node, Ref, Weight, leaves, resolver, substitute
+from .metrics import METRICS
+from .operators import FRESH, IN_PLACE, lookup, lookup_in_place
+from .selection import Step
+from .supernet import Subnetwork
+from .task import Split
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of evaluating one subnetwork: a value for each metric, the time it took (its share of its group's), and
+    the reason if it failed. Then every metric has its worst value."""
+
+    metrics: dict[str, float]
+    seconds: float
+    failed: str | None = None
+
+
+class Engine:
+    """Evaluates subnetworks on one device, without gradients.
+
+    Convolutions run channels-last, and a batch norm behind a convolution is folded into it; where a stitch reads the tap
+    between the two, that is computed by itself.
+
+    :param device: the CPU by default.
+    :param batch_size: of how many images a batch consists. What is evaluated together changes no result, but the size
+        of batches may change how they are rounded.
+    :param memory: how many bytes the tensors of a batch may take, weights not counted. Subnetworks that would need more
+        together are evaluated in several groups; one that would need more alone fails. By default 2 GiB, or a quarter
+        of what the device has if that is less.
+    """
+
+    def __init__(self, device: torch.device | str | None = None, *, batch_size: int = 32, memory: int | None = None):
+        self.device = torch.device(device or "cpu")
+        if batch_size < 1:
+            raise ValueError(f"batch_size must be at least 1, but is {batch_size}.")
+        self.batch_size = batch_size
+        self.memory = min(2**31, _device_memory(self.device) // 4) if memory is None else memory
+        self._operations: dict[Any, _Operation] = {}
+
+    def evaluate(self, subnetworks: Sequence[Subnetwork], split: Split, metrics: Iterable[str]) -> list[Outcome]:
+        """The metrics of each subnetwork on a split, in the order given. A subnetwork that raises an error or predicts
+        NaN is an outcome with a reason."""
+        metrics = tuple(metrics)
+        outcomes: dict[int, Outcome] = {}
+        for plan in self.plans(subnetworks):
+            outcomes |= zip(plan.numbers, self._outcomes(plan, split, metrics), strict=True)
+        return [outcomes[i] for i in range(len(subnetworks))]
+
+    def predict(self, subnetworks: Sequence[Subnetwork], images: torch.Tensor) -> list[torch.Tensor]:
+        """What each subnetwork gives for the images, on the CPU."""
+        given: list[list[torch.Tensor]] = [[] for _ in subnetworks]
+        for plan in self.plans(subnetworks):
+            for batch in images.split(self.batch_size):
+                plan.run(self._prepared(batch), lambda number, output: given[number].append(output.cpu()))
+        return [torch.cat(parts) for parts in given]
+
+    def check(self, subnetworks: Iterable[Subnetwork]) -> None:
+        """A ValueError if one of them alone needs more memory than there is for a batch."""
+        needed = max(plan.memory for subnetwork in subnetworks for plan in self.plans([subnetwork]))
+        if needed > self.memory:
+            fitting = self.memory * self.batch_size // needed
+            remedy = f"batch_size={fitting} or less" if fitting else "smaller images"
+            raise ValueError(
+                f"a batch of {self.batch_size} takes {needed:,} bytes, and memory={self.memory:,} allows no more. Use "
+                f"{remedy}, or allow more memory."
+            )
+
+    def plans(self, subnetworks: Sequence[Subnetwork]) -> Iterator["Plan"]:
+        """How these subnetworks are computed, in as few groups as the memory allows.
+
+        Those that part early come first: then what is kept for the others is little. Genotypes are in topological
+        order, so that is the descending order of their active parts."""
+        programs = [_Program(number, *self._lowered(subnetwork)) for number, subnetwork in enumerate(subnetworks)]
+        programs.sort(key=lambda program: program.decisions, reverse=True)
+        pending = [programs] if programs else []
+        while pending:
+            group = pending.pop()
+            plan = Plan(group)
+            if plan.memory <= self.memory or len(group) == 1:
+                yield plan
+            else:
+                middle = len(group) // 2
+                pending += [group[middle:], group[:middle]]
+
+    def _outcomes(self, plan: "Plan", split: Split, metrics: tuple[str, ...]) -> list[Outcome]:
+        start = time.perf_counter()
+        if plan.memory > self.memory:
+            reason = f"a batch of {self.batch_size} images takes {plan.memory:,} bytes, and {self.memory:,} are allowed"
+            return [_failure(metrics, 0.0, reason)]
+        sums: dict[tuple[int, str], torch.Tensor] = {}
+        broken: dict[int, torch.Tensor] = {}
+        for images, labels in split.batches(self.batch_size):
+            labels = labels.to(self.device)
+
+            def add(number: int, output: torch.Tensor, labels: torch.Tensor = labels) -> None:
+                broken[number] = broken.get(number, False) | output.isnan().any()
+                for name in metrics:
+                    sums[number, name] = sums.get((number, name), 0) + METRICS[name].sums(output, labels)
+
+            try:
+                plan.run(self._prepared(images), add)
+            except Exception as error:
+                if len(plan.programs) > 1:  # whose fault it is shows when each is alone
+                    alone = (Plan([program]) for program in plan.programs)
+                    return [outcome for single in alone for outcome in self._outcomes(single, split, metrics)]
+                return [_failure(metrics, time.perf_counter() - start, f"{type(error).__name__}: {error}")]
+        seconds = (time.perf_counter() - start) / len(plan.programs)
+        return [
+            _failure(metrics, seconds, "it predicts NaN")
+            if broken[number]
+            else Outcome({name: METRICS[name].value(sums[number, name].cpu()) for name in metrics}, seconds)
+            for number in plan.numbers
+        ]
+
+    def _prepared(self, images: torch.Tensor) -> torch.Tensor:
+        images = _channels_last(images, self.device)
+        return images.float() / 255 if images.dtype is torch.uint8 else images
+
+    # ----------------------------------------------------------------------------------------------------- lowering
+
+    def _lowered(self, subnetwork: Subnetwork) -> tuple[bytes, list["_Value"]]:
+        """A subnetwork's decisions, and the values it needs in topological order, the last its output. A value names
+        those it reads by their place in the list counted from 1; 0 is the input."""
+        values: list[_Value] = []
+        place: dict[int, int] = {}
+        convolutions: dict[int, Step] = {}
+        for step in subnetwork.steps():
+            if step.link is not None:
+                operation = self._stitch(subnetwork.stitches[step.link.stitch])
+                size, reads = self.batch_size * 4 * math.prod(step.link.target.shape), step.reads.values()
+            else:
+                folded = convolutions.get(next(iter(step.reads.values()), None)) if _is_norm(step) else None
+                operation = self._node(step) if folded is None else self._folded(folded, step)
+                size = _bytes(step.node, self.batch_size)
+                named = step.reads if folded is None else folded.reads
+                reads = (named.get(name) for name in operation.names)
+                if _is_convolution(step):
+                    convolutions[step.id] = step
+            cost = step.cost if step.link is not None else operation.cost
+            reads = tuple(place.get(i, 0) for i in reads)
+            if size is None:  # several tensors: as much as they are taken from
+                size = sum(values[i - 1].size for i in reads if i)
+            values.append(_Value(operation, reads, cost, size))
+            place[step.id] = len(values)
+        results = tuple(place[i] for i in subnetwork.results)
+        if len(results) > 1:
+            values.append(_Value(self._mean(), results, 0, values[results[0] - 1].size))
+            results = (len(values),)
+        decisions = (subnetwork.x & subnetwork.active).tobytes()
+        return decisions, _needed(values, results[0])
+
+    def _node(self, step: Step) -> "_Operation":
+        key = id(step.network), step.node.name
+        if key not in self._operations:
+            self._operations[key] = self._operation(step.node, step.network.weights, step.network)
+        return self._operations[key]
+
+    def _folded(self, convolution: Step, norm: Step) -> "_Operation":
+        key = id(norm.network), norm.node.name, "folded"
+        if key not in self._operations:
+            self._operations[key] = self._operation(*_fold(convolution, norm.node), norm.network)
+        return self._operations[key]
+
+    def _operation(self, node: Node, weights: dict[str, torch.Tensor], owner: Any) -> "_Operation":
+        held = {name: _channels_last(weights[name].detach(), self.device) for name in node.weights()}
+        names = tuple(dict.fromkeys(node.inputs()))
+        op = _ANY_STRIDES.get(node.op, node.op)
+        return _Operation(
+            _compiled(lookup(op), node, names, held, self.device),
+            owner,
+            node.cost,
+            names,
+            _compiled(lookup_in_place(op), node, names, held, self.device) if op in IN_PLACE else None,
+            (node.shape, node.dtype) if op in FRESH or op in IN_PLACE else None,
+            op in FRESH,
+        )
+
+    def _stitch(self, stitch: nn.Module) -> "_Operation":
+        """A stitch may be fitted anew while the engine lives: its tensors' versions tell."""
+        version = [(tensor.data_ptr(), tensor._version) for tensor in stitch.state_dict(keep_vars=True).values()]
+        known, operation = self._operations.get(id(stitch), (None, None))
+        if known != version:
+            if self.device.type == "cpu" and all(_channels_last(p, self.device) is p for p in stitch.parameters()):
+                held = stitch
+            else:
+                held = copy.deepcopy(stitch).to(self.device, memory_format=torch.channels_last)
+            operation = _Operation(lambda read, images: held(*read), stitch)
+            self._operations[id(stitch)] = version, operation
+        return operation
+
+    def _mean(self) -> "_Operation":
+        if "mean" not in self._operations:
+            self._operations["mean"] = _Operation(lambda read, images: sum(read[1:], start=read[0]) / len(read), None)
+        return self._operations["mean"]
+
+
+def _device_memory(device: torch.device) -> int:
+    if device.type == "cuda":
+        return torch.cuda.get_device_properties(device).total_memory
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, OSError, ValueError):  # not every system tells
+        return 2**33
+
+
+def _failure(metrics: Iterable[str], seconds: float, reason: str) -> Outcome:
+    return Outcome({name: METRICS[name].worst for name in metrics}, seconds, reason)
+
+
+# -------------------------------------------------------------------------------------------------------------- programs
+
+
+class _Operation(NamedTuple):
+    """A function of the tensors it reads, in the order of `names`, and of the number of images. `in_place` is the same
+    and writes over the first; it may if that one is `fresh`, a new tensor, of the same `shape` and type. `owner` is what
+    the operation's identity rests on, kept so that nothing else takes its place in memory."""
+
+    run: Callable[[list[Any], int], Any]
+    owner: Any
+    cost: int = 0
+    names: tuple[str, ...] = ()
+    in_place: Callable[[list[Any], int], Any] | None = None
+    shape: tuple | None = None
+    fresh: bool = False
+
+
+class _Value(NamedTuple):
+    """What an operation gives for the values it reads; `cost` in multiply-adds for one image, `size` in bytes for a
+    batch."""
+
+    operation: _Operation
+    reads: tuple[int, ...]
+    cost: int
+    size: int
+
+
+class _Program(NamedTuple):
+    number: int
+    decisions: bytes
+    values: list[_Value]
+
+
+def _needed(values: list[_Value], result: int) -> list[_Value]:
+    """Those values that the result needs, their reads numbered anew. (Folding has left convolutions unread.)"""
+    needed = {result}
+    for i in range(result, 0, -1):
+        if i in needed:
+            needed.update(values[i - 1].reads)
+    place = {old: new for new, old in enumerate(sorted(needed - {0}), 1)} | {0: 0}
+    return [values[i - 1]._replace(reads=tuple(place[j] for j in values[i - 1].reads)) for i in sorted(needed - {0})]
+
+
+def _bytes(node: Node, images: int) -> int | None:
+    if node.shape is None:
+        return None
+    return node.dtype.itemsize * math.prod(
+        size.multiple * images if isinstance(size, Batch) else size for size in node.shape
+    )
+
+
+_ANY_STRIDES = {f"aten.{name}.default": "aten.reshape.default" for name in ("view", "_unsafe_view")}
+"""What takes the place of operators that need a contiguous tensor: here it may be channels-last."""
+
+
+def _channels_last(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+    return tensor.to(device, memory_format=torch.channels_last if tensor.ndim == 4 else torch.contiguous_format)
+
+
+def _compiled(
+    function: Callable[..., Any],
+    node: Node,
+    names: Sequence[str],
+    weights: dict[str, torch.Tensor],
+    device: torch.device,
+) -> Callable[[list[Any], int], Any]:
+    """The call of a node, with everything that is always the same looked up beforehand."""
+    slots = {name: slot for slot, name in enumerate(names)}
+
+    def resolved(argument: Any, read: Sequence[Any] = (), images: int = 0) -> Any:
+        return substitute(
+            argument,
+            resolver(lambda name: read[slots[name]], weights.__getitem__, lambda multiple: multiple * images, device),
+        )
+
+    def varies(argument: Any) -> bool:
+        return any(isinstance(value, (Ref, Batch)) for value in leaves(argument))
+
+    plain = [(at, slots[argument.node]) for at, argument in enumerate(node.args) if isinstance(argument, Ref)]
+    nested = [
+        (at, argument) for at, argument in enumerate(node.args) if not isinstance(argument, Ref) and varies(argument)
+    ]
+    fixed = [None if varies(argument) else resolved(argument) for argument in node.args]
+    named = {} if varies(node.kwargs) else resolved(node.kwargs)
+
+    def call(read: list[Any], images: int) -> Any:
+        arguments = fixed.copy()
+        for at, slot in plain:
+            arguments[at] = read[slot]
+        for at, argument in nested:
+            arguments[at] = resolved(argument, read, images)
+        return function(*arguments, **named)
+
+    def call_with_varying_names(read: list[Any], images: int) -> Any:
+        return function(*resolved(node.args, read, images), **resolved(node.kwargs, read, images))
+
+    return call_with_varying_names if varies(node.kwargs) else call
+
+
+# --------------------------------------------------------------------------------------------------------------- folding
+
+
+def _is_convolution(step: Step) -> bool:
+    node = step.node
+    return node.op in ("aten.conv2d.default", "aten.conv2d.padding") and _are_weights(node.args[1:3])
+
+
+def _is_norm(step: Step) -> bool:
+    node = step.node
+    return node.op == "aten.batch_norm.default" and _are_weights(node.args[1:5]) and not node.args[5]
+
+
+def _are_weights(arguments: Sequence[Any]) -> bool:
+    return all(argument is None or isinstance(argument, Weight) for argument in arguments)
+
+
+def _fold(convolution: Step, norm: Node) -> tuple[Node, dict[str, torch.Tensor]]:
+    """A convolution and the batch norm behind it as one convolution, and its weights."""
+    weights = convolution.network.weights
+
+    def value(argument: Weight | None, default: float, like: torch.Tensor) -> torch.Tensor:
+        return torch.full_like(like, default) if argument is None else weights[argument.name].double()
+
+    node = convolution.node
+    weight, bias = node.args[1], node.args[2] if len(node.args) > 2 else None
+    mean = weights[norm.args[3].name].double()
+    gamma, beta = value(norm.args[1], 1, mean), value(norm.args[2], 0, mean)
+    scale = gamma / (weights[norm.args[4].name].double() + norm.args[7]).sqrt()
+    shift = beta + (value(bias, 0, mean) - mean) * scale
+    kernel = weights[weight.name].double() * scale.view(-1, 1, 1, 1)
+    args = (node.args[0], Weight("weight"), Weight("bias"), *node.args[3:])
+    folded = replace(node, name=norm.name, args=args, shape=norm.shape, dtype=norm.dtype)
+    return folded, {"weight": kernel.to(norm.dtype), "bias": shift.to(norm.dtype)}
+
+
+# ----------------------------------------------------------------------------------------------------------------- plans
+
+
+class Plan:
+    """Several subnetworks, each operation on the same inputs once.
+
+    `numbers` are those of the subnetworks in the list they came from, `cost` the multiply-adds for one image, and
+    `memory` the bytes that the tensors of a batch take at most (views are counted as if they were copies, and scratch
+    space inside an operation is not)."""
+
+    def __init__(self, programs: Sequence[_Program]):
+        self.programs = programs
+        self.numbers = [program.number for program in programs]
+        values: list[_Value] = []
+        known: dict[tuple[int, tuple[int, ...]], int] = {}
+        results: dict[int, list[int]] = {}
+        for program in programs:
+            place = [0]
+            for value in program.values:
+                reads = tuple(place[i] for i in value.reads)
+                key = id(value.operation), reads
+                if key not in known:
+                    values.append(value._replace(reads=reads))
+                    known[key] = len(values)
+                place.append(known[key])
+            results.setdefault(place[-1], []).append(program.number)
+        self.cost = sum(value.cost for value in values)
+        self._size = len(values) + 1
+        self._schedule(values, results)
+
+    def _schedule(self, values: list[_Value], results: dict[int, list[int]]) -> None:
+        """The steps one by one, each with what can be forgotten behind it, and the memory this takes."""
+        readers = Counter(i for value in values for i in set(value.reads))
+        last = {i: at for at, value in enumerate(values) for i in value.reads}
+        self._steps = []
+        self.memory = held = 0
+        for at, value in enumerate(values):
+            run, operation = value.operation.run, value.operation
+            if operation.in_place is not None and value.reads[0] > 0:
+                source = values[value.reads[0] - 1].operation
+                alone = (
+                    readers[value.reads[0]] == 1
+                    and value.reads[0] not in results
+                    and value.reads.count(value.reads[0]) == 1
+                )
+                if alone and source.fresh and source.shape == operation.shape:
+                    run = operation.in_place
+            done = [i for i in dict.fromkeys(value.reads) if last[i] == at and i > 0]
+            held += 0 if run is operation.in_place else value.size
+            self.memory = max(self.memory, held)
+            held -= sum(values[i - 1].size for i in done) - (value.size if run is operation.in_place else 0)
+            output = results.get(at + 1, [])
+            if output and at + 1 not in last:
+                done.append(at + 1)
+                held -= value.size
+            self._steps.append((run, value.reads, at + 1, output, done))
+
+    @torch.inference_mode()
+    def run(self, images: torch.Tensor, sink: Callable[[int, torch.Tensor], None]) -> None:
+        """Compute a batch. As soon as a subnetwork's output is there, `sink` gets its number and the output."""
+        count = len(images)
+        made: list[Any] = [None] * self._size
+        made[0] = images
+        for run, reads, at, output, done in self._steps:
+            made[at] = run([made[i] for i in reads], count)
+            for number in output:
+                sink(number, made[at])
+            for i in done:
+                made[i] = None

@@ -1,0 +1,209 @@
+"""The search for good subnetworks as a pymoo problem."""
+
+import math
+import warnings
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from pymoo.core.population import Population
+from pymoo.core.problem import Problem
+from pymoo.util.nds.non_dominated_sorting import NonDominatedSorting
+
+from .engine import Engine, Outcome
+from .metrics import METRICS
+from .network import Network
+from .sampling import BinarySampling
+from .supernet import Subnetwork
+from .task import Task
+
+
+class Space(Protocol):
+    """Whatever genotypes select subnetworks from. A supernet is one. What it may offer besides: `references`, named
+    genotypes to compare with; `n_choices`, how many of the last variables are the output switch; `max_cost`, more than
+    any subnetwork's cost; `networks`."""
+
+    n_var: int
+
+    def subnetwork(self, x: np.ndarray) -> Subnetwork: ...
+
+
+class StitchProblem(Problem):
+    """Binary variables, two objectives, both minimised: multiply-adds for one sample, and 1 − the task's metric (or the
+    metric itself where less is better).
+
+    Each evaluated individual carries besides: `key` and `active` of its subnetwork, a value for each of the task's
+    metrics under its name, `seconds`, and `failed`, the reason why there is no result, or None. What has failed has
+    the worst objectives there are, so that it is on no front.
+
+    Deep copies are the problem itself: algorithms copy what they hold, and supernets are large.
+
+    :param space: a supernet, or anything else with `n_var` and `subnetwork(x)`.
+    :param task: the data and the metric.
+    :param min_accuracy: adds the constraint that the metric reaches this value.
+    :param split: which of the task's splits is evaluated on.
+    :param device, batch_size, memory: as in `engine.Engine`.
+    """
+
+    def __init__(
+        self,
+        space: Space,
+        task: Task,
+        *,
+        min_accuracy: float | None = None,
+        split: str = "validation",
+        device: torch.device | str | None = None,
+        batch_size: int = 32,
+        memory: int | None = None,
+    ):
+        if not hasattr(space, "subnetwork") or not hasattr(space, "n_var"):
+            raise TypeError(f"a space has n_var and subnetwork(x), as a Supernet does; {type(space).__name__} has not.")
+        if not isinstance(task, Task):
+            raise TypeError(f"the data and the metric are given as a Task, not as {type(task).__name__}.")
+        if min_accuracy is not None and not 0 <= min_accuracy <= 1:
+            raise ValueError(f"min_accuracy is a part of 1, but is {min_accuracy}.")
+        super().__init__(
+            n_var=space.n_var, n_obj=2, n_ieq_constr=0 if min_accuracy is None else 1, xl=0, xu=1, vtype=bool
+        )
+        self.space, self.task, self.split, self.min_accuracy = space, task, split, min_accuracy
+        self.metric = METRICS[task.metric]
+        if min_accuracy is not None and self.metric.best < self.metric.worst:
+            raise ValueError(f"min_accuracy needs a metric of which more is better, and {task.metric} is none.")
+        self._engine_options = {"device": device, "batch_size": batch_size, "memory": memory}
+        self._references: dict[str, Population] = {}
+        references = [self.subnetwork(x) for x in self._named_references().values()]
+        networks = list(dict.fromkeys(network for reference in references for network in reference.outputs))
+        task[split]
+        for part in task.splits.values():
+            part.check(networks)
+        _warn_of_other_sizes(networks)
+        self.engine.check(references)
+
+    @cached_property
+    def engine(self) -> Engine:
+        return Engine(**self._engine_options)
+
+    # -------------------------------------------------------------------------------------------------- the genotypes
+
+    def subnetwork(self, x: Sequence[bool] | np.ndarray) -> Subnetwork:
+        """What a genotype selects."""
+        return self.space.subnetwork(x)
+
+    def active(self, x: Sequence[bool] | np.ndarray) -> np.ndarray:
+        """A mask over the variables: which matter in this genotype."""
+        return self.subnetwork(x).active
+
+    def key(self, x: Sequence[bool] | np.ndarray) -> str:
+        """The same for all genotypes that select the same subnetwork."""
+        return self.subnetwork(x).key
+
+    @cached_property
+    def sampling(self) -> BinarySampling:
+        """[G] 7: each variable is 1 with p = 6.18/n_var; all outputs of the output switch are equally frequent."""
+        return BinarySampling(min(0.5, 6.18 / self.n_var), getattr(self.space, "n_choices", 0))
+
+    # -------------------------------------------------------------------------------------------------------- evaluating
+
+    def _evaluate(self, X: np.ndarray, out: dict[str, Any], *args: Any, **kwargs: Any) -> None:
+        out.update(self._results(X, self.split, self.task.metrics))
+
+    def references(self, split: str | None = None) -> Population:
+        """Each network alone and their ensemble, evaluated, with its `name`. They cost a search nothing of its budget."""
+        split = split or self.split
+        if split not in self._references:
+            named = self._named_references()
+            pop = self._evaluated(np.array(list(named.values())), split)
+            pop.set("name", list(named))
+            self._references[split] = pop
+        return self._references[split]
+
+    def reevaluate(self, X: np.ndarray, split: str = "test") -> Population:
+        """Genotypes evaluated on another split by every metric that fits the task, calibration error included.
+        `on_front` tells which of them no other dominates there."""
+        pop = self._evaluated(np.atleast_2d(X), split)
+        on_front = np.zeros(len(pop), dtype=bool)
+        sound = np.flatnonzero([reason is None for reason in pop.get("failed")])
+        if len(sound):
+            F = pop[sound].get("F")
+            on_front[sound[NonDominatedSorting().do(F, only_non_dominated_front=True)]] = True
+        pop.set("on_front", on_front)
+        return pop
+
+    def _named_references(self) -> dict[str, np.ndarray]:
+        """Of a space that names none, the all-zero genotype."""
+        return getattr(self.space, "references", None) or {"zeros": np.zeros(self.n_var, dtype=bool)}
+
+    def _evaluated(self, X: np.ndarray, split: str) -> Population:
+        pop = Population.new("X", X)
+        results = self._results(X, split, self.task.all_metrics)
+        for name, values in results.items():
+            pop.set(name, values)
+        pop.apply(lambda individual: individual.evaluated.update(results))
+        return pop
+
+    def _results(self, X: np.ndarray, split: str, metrics: tuple[str, ...]) -> dict[str, np.ndarray]:
+        """Whatever is known of each genotype, a row for each."""
+        try:
+            subnetworks = [self.subnetwork(x) for x in X]
+        except ValueError as error:
+            raise ValueError(
+                f"{error} pymoo's algorithms need binary operators for this problem: use "
+                "pymoo_stitch.algorithms.nsga2(), or BinaryRandomSampling, TwoPointCrossover and BitflipMutation."
+            ) from error
+        outcomes = self.engine.evaluate(subnetworks, self.task[split], metrics)
+        results = {
+            "F": np.array([self._objectives(*pair) for pair in zip(subnetworks, outcomes, strict=True)]),
+            "key": np.array([subnetwork.key for subnetwork in subnetworks]),
+            "active": _objects(subnetwork.active for subnetwork in subnetworks),
+            "seconds": np.array([outcome.seconds for outcome in outcomes]),
+            "failed": _objects(outcome.failed for outcome in outcomes),
+        }
+        results |= {name: np.array([outcome.metrics[name] for outcome in outcomes]) for name in metrics}
+        if self.min_accuracy is not None:
+            results["G"] = self.min_accuracy - results[self.task.metric][:, None]
+        return results
+
+    def _objectives(self, subnetwork: Subnetwork, outcome: Outcome) -> tuple[float, float]:
+        cost = subnetwork.cost if outcome.failed is None else getattr(self.space, "max_cost", subnetwork.cost)
+        return cost, self.metric.error(outcome.metrics[self.task.metric])
+
+    # ------------------------------------------------------------------------------------------------------- comparing
+
+    @cached_property
+    def hv_ref_point(self) -> np.ndarray:
+        """The reference point of the hypervolume, in units of F: 1.1 times the cost of the dearest reference, and the
+        error of the worst one, rounded up to a multiple of 0.1 ([G] 15)."""
+        worst = self.references().get("F").max(axis=0)
+        return np.array([1.1 * worst[0], max(0.1, math.ceil(round(10 * worst[1], 6)) / 10)])
+
+    def normalize(self, F: np.ndarray) -> np.ndarray:
+        """Objectives as parts of `hv_ref_point`, for hypervolumes and plots."""
+        return np.asarray(F, dtype=float) / self.hv_ref_point
+
+    # ----------------------------------------------------------------------------------------------------------- copying
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "StitchProblem":
+        return self
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = self.__dict__.copy()
+        state.pop("engine", None)
+        return state
+
+
+def _warn_of_other_sizes(networks: Iterable[Network]) -> None:
+    others = [n for n in networks if n.trained and len(n.input_shape) == 3 and n.trained.size != n.input_shape[1:]]
+    if others:
+        described = ", ".join("{} for {}×{}".format(network.name, *network.trained.size) for network in others)
+        size = "×".join(map(str, others[0].input_shape[1:]))
+        warnings.warn(f"images are {size}, but other sizes were trained for: {described}.", stacklevel=3)
+
+
+def _objects(values: Iterable[Any]) -> np.ndarray:
+    """One object per individual: pymoo would turn arrays of booleans into floats."""
+    values = list(values)
+    array = np.empty(len(values), dtype=object)
+    array[:] = values
+    return array

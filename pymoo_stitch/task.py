@@ -1,0 +1,262 @@
+"""The task the networks are for: images with labels in named splits, and the metrics that count."""
+
+import itertools
+import math
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, Dataset, RandomSampler, Subset, SubsetRandomSampler
+from tqdm import tqdm
+
+from .metrics import IGNORED, METRICS
+from .network import Network
+
+CACHE = 2**31
+"""A dataset whose decoded images take no more bytes than this is read once per process; a larger one at every pass."""
+
+Batch = tuple[torch.Tensor, torch.Tensor | None]
+
+
+class Task:
+    """Data splits and the metrics by which subnetworks are judged.
+
+    A split is a pair of tensors (images, labels), a Dataset, or a DataLoader that does not shuffle. Images are float32 as
+    the networks take them, or uint8, which become floats in [0, 1]; labels are one class per image, or per pixel, where
+    255 counts nowhere. Datasets are read, checked and kept in memory when they are first needed; what is sent to another
+    process is the dataset, not the images.
+
+    :param validation: what a search evaluates on.
+    :param test: what its front is evaluated on again.
+    :param calibration: images to fit stitches on, with or without labels.
+    :param metrics: names from `METRICS`, the objective first; "accuracy" by default, of labels per pixel
+        "pixel_accuracy".
+    """
+
+    def __init__(
+        self,
+        *,
+        validation: Any,
+        test: Any = None,
+        calibration: Any = None,
+        metrics: Sequence[str] | str | None = None,
+    ):
+        given = {"calibration": calibration, "validation": validation, "test": test}
+        self.splits = {name: Split(name, source) for name, source in given.items() if source is not None}
+        dense = self["validation"].is_dense
+        if metrics is None:
+            metrics = "pixel_accuracy" if dense else "accuracy"
+        self.metrics = (metrics,) if isinstance(metrics, str) else tuple(metrics)
+        fitting = [name for name, metric in METRICS.items() if metric.dense in (None, dense)]
+        if not self.metrics or not set(self.metrics) <= set(fitting):
+            wrong = next((name for name in self.metrics if name not in fitting), None)
+            raise ValueError(
+                f"there is no metric {wrong!r} for labels per {'pixel' if dense else 'image'}; there are {', '.join(fitting)}."
+            )
+        self.all_metrics = tuple(dict.fromkeys([*self.metrics, *fitting]))
+
+    @property
+    def metric(self) -> str:
+        """The one that is the objective."""
+        return self.metrics[0]
+
+    def __getitem__(self, name: str) -> "Split":
+        if name not in self.splits:
+            raise ValueError(f"the task has no {name!r} split; it has {', '.join(map(repr, self.splits))}.")
+        return self.splits[name]
+
+    def __repr__(self) -> str:
+        sizes = ", ".join(f"{name} {len(split):,}" for name, split in self.splits.items())
+        return f"Task({self.metric}; {sizes} images)"
+
+
+class Split:
+    """Images and labels in a fixed order, whatever they come from."""
+
+    def __init__(self, name: str, source: Any):
+        if isinstance(source, torch.Tensor):
+            source = (source,)
+        if isinstance(source, (tuple, list)) and source and all(isinstance(part, torch.Tensor) for part in source):
+            source = tuple(source[:2])
+        elif not isinstance(source, (Dataset, DataLoader)) or not hasattr(source, "__len__"):
+            raise TypeError(
+                f"the {name} split is a {type(source).__name__}; give a pair of tensors (images, labels), a Dataset with "
+                "a length, or a DataLoader."
+            )
+        if isinstance(source, DataLoader) and isinstance(source.sampler, (RandomSampler, SubsetRandomSampler)):
+            raise ValueError(f"the {name} split is a DataLoader that shuffles; give it shuffle=False.")
+        self.name, self._source = name, source
+        self._limits: _Limits | None = None
+        if len(self) == 0:
+            raise ValueError(f"the {name} split is empty.")
+        first = next(self._pieces())
+        self.is_dense = first[1] is not None and first[1].ndim > 1
+        self.image_shape = tuple(first[0].shape[1:])
+        self._fits = len(self) * first[0][0].nbytes <= CACHE
+        self._kept: Batch | None = None
+        self._load()
+
+    def __len__(self) -> int:
+        source = self._source
+        return len(source[0]) if isinstance(source, tuple) else len(getattr(source, "dataset", source))
+
+    def batches(self, batch_size: int) -> Iterator[Batch]:
+        """Images and labels, always in the same batches."""
+        self._load()
+        if self._kept is not None:
+            images, labels = self._kept
+            for at in range(0, len(images), batch_size):
+                yield images[at : at + batch_size], None if labels is None else labels[at : at + batch_size]
+        else:
+            yield from self._rebatched(batch_size)
+
+    def check(self, networks: Sequence[Network]) -> None:
+        """A ValueError unless these networks can be evaluated on all of it. What is too large to be kept is checked
+        when it is read."""
+        self._limits = _Limits(networks)
+        self._load()
+        self._check("the", *(next(self._pieces()) if self._kept is None else self._kept))
+
+    def _load(self) -> None:
+        if self._kept is None and self._fits:
+            total = len(self) if len(self) > 1_000 else None
+            with tqdm(total=total, desc=f"read {self.name}", unit=" images", disable=None, delay=2, leave=False) as bar:
+                images, labels = [], []
+                for x, y in self._pieces():
+                    images.append(x)
+                    labels.append(y)
+                    bar.update(len(x))
+            self._kept = torch.cat(images), None if labels[0] is None else torch.cat(labels)
+
+    def _rebatched(self, batch_size: int) -> Iterator[Batch]:
+        images, labels = [], []
+        for x, y in self._pieces():
+            self._check("a sample of the", x, y)
+            images.append(x)
+            labels.append(y)
+            if sum(map(len, images)) >= batch_size:
+                joined = torch.cat(images), torch.cat(labels)
+                whole = len(joined[0]) // batch_size * batch_size
+                yield from zip(*(part[:whole].split(batch_size) for part in joined), strict=True)
+                images, labels = ([part[whole:]] for part in joined)
+        if images and len(images[0]):
+            yield torch.cat(images), torch.cat(labels)
+
+    # ------------------------------------------------------------------------------------------------------- reading
+
+    def _pieces(self) -> Iterator[Batch]:
+        """Everything in order, in pieces of any size."""
+        if isinstance(self._source, tuple):
+            yield self._piece(self._source, "it")
+            return
+        single = not isinstance(self._source, DataLoader)
+        items = (self._source[i] for i in range(len(self))) if single else iter(self._source)
+        shape = None
+        for number in itertools.count():
+            where = f"sample {number}{_path(self._source, number)}" if single else f"batch {number}"
+            try:
+                item = next(items)
+            except StopIteration:
+                return
+            except Exception as error:
+                raise ValueError(f"{where} of the {self.name} split cannot be read: {error}") from error
+            images, labels = self._piece(item, where, single)
+            shapes = images.shape[1:], labels if labels is None else labels.shape[1:]
+            if shape not in (None, shapes):
+                raise ValueError(
+                    f"{where} of the {self.name} split has the shape {tuple(images.shape[1:])}, others have "
+                    f"{tuple(shape[0])}. Resize and crop all to one size."
+                )
+            shape = shapes
+            yield images, labels
+
+    def _piece(self, item: Any, where: str, single: bool = False) -> Batch:
+        images, labels = (*item, None)[:2] if isinstance(item, (tuple, list)) else (item, None)
+        if not isinstance(images, torch.Tensor):
+            raise ValueError(
+                f"{where} of the {self.name} split is a {type(images).__name__}, not a tensor. Give the dataset a "
+                "transform that makes one, such as torchvision.transforms.PILToTensor()."
+            )
+        if images.dtype not in (torch.float32, torch.uint8):
+            raise ValueError(f"{where} of the {self.name} split is {images.dtype}; images are float32 or uint8.")
+        if labels is None:
+            return (images[None] if single else images), None
+        labels = torch.as_tensor(labels)
+        if labels.is_floating_point() or labels.is_complex() or labels.dtype is torch.bool:
+            raise ValueError(f"{where} of the {self.name} split has labels of {labels.dtype}; labels are integers.")
+        if single:
+            images, labels = images[None], labels[None]
+        if labels.ndim == 4 and labels.shape[1] == 1:
+            labels = labels[:, 0]
+        if len(images) != len(labels) or labels.ndim not in (1, 3):
+            raise ValueError(
+                f"{where} of the {self.name} split has images of shape {tuple(images.shape)} and labels of shape "
+                f"{tuple(labels.shape)}; labels are one class per image, or one per pixel."
+            )
+        return images, labels.long()
+
+    def _check(self, what: str, images: torch.Tensor, labels: torch.Tensor | None) -> None:
+        problem = self._limits and self._limits.broken_by(images, labels, required=self.name != "calibration")
+        if problem:
+            raise ValueError(f"{what} {self.name} split {problem}")
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_kept": None}
+
+
+class _Limits:
+    """What networks can be evaluated on."""
+
+    def __init__(self, networks: Sequence[Network]):
+        first = networks[0]
+        self.input_shape, (self.classes, *self.pixels) = first.input_shape, first.output_shape
+        self.takes_unit = all(network.takes_unit_images for network in networks)
+        self.takes_normalized = any(network.takes_unit_images is False for network in networks)
+
+    def broken_by(self, images: torch.Tensor, labels: torch.Tensor | None, required: bool) -> str | None:
+        """What is wrong, as the end of a sentence."""
+        if tuple(images.shape[1:]) != self.input_shape:
+            return (
+                f"has images of shape {tuple(images.shape[1:])}, but the networks were imported for {self.input_shape}. "
+                "Resize and crop the images, or import the networks with an example of their size."
+            )
+        least, most = images.min().item(), images.max().item()
+        if not math.isfinite(least + most):
+            return "has images with NaN or infinite values."
+        if images.dtype is torch.uint8:
+            least, most = least / 255, most / 255
+        inside = least >= 0 and most <= 1
+        if self.takes_unit and not inside:
+            return (
+                f"has images with values from {least:.3g} to {most:.3g}, but the networks take images in [0, 1] and "
+                "normalise them themselves."
+            )
+        if self.takes_normalized and inside:
+            warnings.warn(
+                "all images are in [0, 1], but the networks were trained on normalised images. Normalise them, or import "
+                "the networks with normalize='timm'.",
+                stacklevel=5,
+            )
+        if labels is None:
+            return "has no labels." if required else None
+        if tuple(labels.shape[1:]) != tuple(self.pixels):
+            one = f"labels of {'×'.join(map(str, self.pixels))} pixels" if self.pixels else "one label per image"
+            return f"has labels of shape {tuple(labels.shape)}, but the networks' outputs need {one}."
+        counted = labels if not self.pixels else labels[labels != IGNORED]
+        if counted.numel() and not 0 <= counted.min() <= counted.max() < self.classes:
+            return (
+                f"has labels from {counted.min()} to {counted.max()}, but the networks know the classes 0 to "
+                f"{self.classes - 1}."
+            )
+        return None
+
+
+def _path(dataset: Any, number: int) -> str:
+    """The file of a sample, where a dataset tells, in parentheses."""
+    while isinstance(dataset, Subset):
+        dataset, number = dataset.dataset, dataset.indices[number]
+    files = getattr(dataset, "samples", None) or getattr(dataset, "images", None)
+    if not isinstance(files, list) or number >= len(files):
+        return ""
+    return f" ({files[number][0] if isinstance(files[number], tuple) else files[number]})"
