@@ -20,7 +20,7 @@ from torch import nn
 
 from .graph import Batch, Node, Ref, Weight, leaves, resolver, substitute
 from .metrics import METRICS
-from .operators import FRESH, IN_PLACE, lookup, lookup_in_place
+from .operators import FRESH, IN_PLACE, VIEWS, is_alias, lookup, lookup_in_place
 from .selection import Step
 from .supernet import Subnetwork
 from .task import Split
@@ -29,11 +29,11 @@ from .task import Split
 @dataclass(frozen=True)
 class Outcome:
     """What came of evaluating one subnetwork: a value for each metric, the time it took (its share of its group's), and
-    the reason if it failed. Then every metric has its worst value."""
+    the reason if it failed, else nothing. A failed one has the worst value of every metric."""
 
     metrics: dict[str, float]
     seconds: float
-    failed: str | None = None
+    failed: str = ""
 
 
 class Engine:
@@ -52,8 +52,9 @@ class Engine:
 
     def __init__(self, device: torch.device | str | None = None, *, batch_size: int = 32, memory: int | None = None):
         self.device = torch.device(device or "cpu")
-        if batch_size < 1:
-            raise ValueError(f"batch_size must be at least 1, but is {batch_size}.")
+        for name, value in (("batch_size", batch_size), ("memory", memory)):
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be at least 1, but is {value}.")
         self.batch_size = batch_size
         self.memory = min(2**31, _device_memory(self.device) // 4) if memory is None else memory
         self._operations: dict[Any, _Operation] = {}
@@ -194,6 +195,8 @@ class Engine:
             _compiled(lookup_in_place(op), node, names, held, self.device) if op in IN_PLACE else None,
             (node.shape, node.dtype) if op in FRESH or op in IN_PLACE else None,
             op in FRESH,
+            op not in VIEWS,
+            op in VIEWS or is_alias(op, node.args),
         )
 
     def _stitch(self, stitch: nn.Module) -> "_Operation":
@@ -233,8 +236,9 @@ def _failure(metrics: Iterable[str], seconds: float, reason: str) -> Outcome:
 
 class _Operation(NamedTuple):
     """A function of the tensors it reads, in the order of `names`, and of the number of images. `in_place` is the same
-    and writes over the first; it may if that one is `fresh`, a new tensor, of the same `shape` and type. `owner` is what
-    the operation's identity rests on, kept so that nothing else takes its place in memory."""
+    and writes over the first; it may if that one is `fresh`, a new tensor, of the same `shape` and type. `allocates` and
+    `keeps`: whether the result may be new memory, and whether it may be that of what was read. `owner` is what the
+    operation's identity rests on, here so that nothing else takes its place."""
 
     run: Callable[[list[Any], int], Any]
     owner: Any
@@ -243,6 +247,8 @@ class _Operation(NamedTuple):
     in_place: Callable[[list[Any], int], Any] | None = None
     shape: tuple | None = None
     fresh: bool = False
+    allocates: bool = True
+    keeps: bool = False
 
 
 class _Value(NamedTuple):
@@ -366,12 +372,39 @@ def _fold(convolution: Step, norm: Node) -> tuple[Node, dict[str, torch.Tensor]]
 # ----------------------------------------------------------------------------------------------------------------- plans
 
 
+class _Memory:
+    """Which values are alive, and whose memory they live in: a view keeps that of its base."""
+
+    def __init__(self):
+        self.peak = self._held = 0
+        self._sizes: dict[int, int] = {}
+        self._homes: dict[int, set[int]] = {0: set()}
+        self._users: Counter[int] = Counter()
+
+    def add(self, value: int, size: int, within: Iterable[int]) -> None:
+        """A value in new memory of that size, or within the memory of others."""
+        homes = set().union(*(self._homes[i] for i in within))
+        if size:
+            self._sizes[value] = size
+            self._held += size
+            homes.add(value)
+        self._homes[value] = homes
+        self._users.update(homes)
+        self.peak = max(self.peak, self._held)
+
+    def release(self, value: int) -> None:
+        for home in self._homes.pop(value):
+            self._users[home] -= 1
+            if not self._users[home]:
+                self._held -= self._sizes[home]
+
+
 class Plan:
     """Several subnetworks, each operation on the same inputs once.
 
     `numbers` are those of the subnetworks in the list they came from, `cost` the multiply-adds for one image, and
-    `memory` the bytes that the tensors of a batch take at most (views are counted as if they were copies, and scratch
-    space inside an operation is not)."""
+    `memory` the bytes that the tensors of a batch take at most, the images themselves and scratch space inside an
+    operation not counted."""
 
     def __init__(self, programs: Sequence[_Program]):
         self.programs = programs
@@ -396,29 +429,28 @@ class Plan:
     def _schedule(self, values: list[_Value], results: dict[int, list[int]]) -> None:
         """The steps one by one, each with what can be forgotten behind it, and the memory this takes."""
         readers = Counter(i for value in values for i in set(value.reads))
-        last = {i: at for at, value in enumerate(values) for i in value.reads}
+        last = {i: at for at, value in enumerate(values, 1) for i in value.reads}
+        memory = _Memory()
         self._steps = []
-        self.memory = held = 0
-        for at, value in enumerate(values):
-            run, operation = value.operation.run, value.operation
-            if operation.in_place is not None and value.reads[0] > 0:
-                source = values[value.reads[0] - 1].operation
-                alone = (
-                    readers[value.reads[0]] == 1
-                    and value.reads[0] not in results
-                    and value.reads.count(value.reads[0]) == 1
-                )
-                if alone and source.fresh and source.shape == operation.shape:
-                    run = operation.in_place
-            done = [i for i in dict.fromkeys(value.reads) if last[i] == at and i > 0]
-            held += 0 if run is operation.in_place else value.size
-            self.memory = max(self.memory, held)
-            held -= sum(values[i - 1].size for i in done) - (value.size if run is operation.in_place else 0)
-            output = results.get(at + 1, [])
-            if output and at + 1 not in last:
-                done.append(at + 1)
-                held -= value.size
-            self._steps.append((run, value.reads, at + 1, output, done))
+        for at, (operation, reads, _, size) in enumerate(values, 1):
+            done = [i for i in dict.fromkeys(reads) if last[i] == at and i > 0]
+            output = results.get(at, [])
+            if output and at not in last:
+                done.append(at)
+            over = reads[0] if operation.in_place is not None else 0
+            source = values[over - 1].operation
+            in_place = (
+                over > 0
+                and readers[over] == reads.count(over) == 1
+                and over not in results
+                and source.fresh
+                and source.shape == operation.shape
+            )
+            memory.add(at, 0 if in_place or not operation.allocates else size, reads * (in_place or operation.keeps))
+            for i in done:
+                memory.release(i)
+            self._steps.append((operation.in_place if in_place else operation.run, reads, at, output, done))
+        self.memory = memory.peak
 
     @torch.inference_mode()
     def run(self, images: torch.Tensor, sink: Callable[[int, torch.Tensor], None]) -> None:

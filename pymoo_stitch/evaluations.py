@@ -24,7 +24,7 @@ class Evaluations(Evaluator):
     does not wait calls `request` and `complete`, which is what `eval` does too.
 
     `requested` = `real` + `skipped` + those in flight; `failed` counts those of the real ones that gave no result: their
-    `failed` says why, their objectives are the problem's worst, or infinite.
+    `failed` says why (it is empty for the others), their objectives are the problem's worst, or infinite.
 
     A deep copy shares what was known when it was made and goes its own way from there.
 
@@ -114,7 +114,7 @@ class Evaluations(Evaluator):
         self._known[key] = self.real, result
         self.real += 1
         self.n_eval += 1
-        self.failed += result.get("failed") is not None
+        self.failed += bool(result["failed"])
         self.skipped_in_a_row = 0
         _answer(first, result)
         for other in others:
@@ -138,17 +138,17 @@ class Evaluations(Evaluator):
 
     def _checked(self, out: Mapping[str, Any]) -> dict[str, Any]:
         """A result that can be compared with others: NaN counts as failed, and what has failed is worse than all."""
-        result = dict(out)
+        result = {"failed": ""} | dict(out)
         sizes = {"F": self._problem.n_obj, "G": self._problem.n_ieq_constr, "H": self._problem.n_eq_constr}
         for name, size in sizes.items():
             values = result.get(name)
             if values is None:
                 result[name] = np.full(size, np.inf)
-                if name == "F" and result.get("failed") is None:
-                    result["failed"] = "it has no objective values"
+                if name == "F":
+                    result["failed"] = result["failed"] or "it has no objective values"
             elif np.isnan(values).any():
                 result[name] = np.where(np.isnan(values), np.inf, values)
-                result["failed"] = result.get("failed") or f"{name} is {np.asarray(values).tolist()}"
+                result["failed"] = result["failed"] or f"{name} is {np.asarray(values).tolist()}"
         return result
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Evaluations":

@@ -10,13 +10,13 @@ GETITEM = "getitem"
 """The only operator that is not torch's: one of several tensors."""
 
 _VIEWS = """
-    alias.default chunk.default detach.default expand.default expand_as.default flatten.using_ints narrow.default permute.default
-    reshape.default select.int slice.Tensor split.Tensor split_with_sizes.default squeeze.default squeeze.dim squeeze.dims
-    t.default transpose.int unbind.int unfold.default unsqueeze.default view.default
+    alias.default chunk.default detach.default expand.default expand_as.default narrow.default permute.default
+    select.int slice.Tensor split.Tensor split_with_sizes.default squeeze.default squeeze.dim squeeze.dims
+    t.default transpose.int unbind.int unfold.default unsqueeze.default
 """
-_COPIES = """
-    _to_copy.default _unsafe_view.default clone.default contiguous.default dropout.default
-    lift_fresh_copy.default to.dtype type_as.default
+_VIEWS_OR_COPIES = """
+    _to_copy.default _unsafe_view.default clone.default contiguous.default dropout.default flatten.using_ints
+    lift_fresh_copy.default reshape.default to.dtype type_as.default view.default
 """
 _ARRANGING = """
     cat.default channel_shuffle.default col2im.default constant_pad_nd.default copy.default flip.default gather.default im2col.default
@@ -62,7 +62,7 @@ _CONSTANTS = """
 """
 _LISTS = (
     _VIEWS,
-    _COPIES,
+    _VIEWS_OR_COPIES,
     _ARRANGING,
     _PRODUCTS,
     _NORMS_AND_POOLING,
@@ -77,8 +77,10 @@ number, or changes a tensor. A network that needs another pure one: `OPERATORS.a
 importing it and before loading a file that holds it. Multiply-adds of an operator that `torch.utils.flop_counter` does
 not know are counted as 0."""
 
-_ALIASES = {f"aten.{name}" for names in (_VIEWS, _COPIES) for name in names.split()}
+_ALIASES = {f"aten.{name}" for names in (_VIEWS, _VIEWS_OR_COPIES) for name in names.split()}
 
+VIEWS = {GETITEM} | {f"aten.{name}" for name in _VIEWS.split()}
+"""Those that never copy: what they give lives in the memory of what they read."""
 
 IN_PLACE = {
     f"aten.{name}" for name in "add.Tensor hardswish.default hardtanh.default relu.default silu.default".split()

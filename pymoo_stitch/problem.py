@@ -35,8 +35,8 @@ class StitchProblem(Problem):
     metric itself where less is better).
 
     Each evaluated individual carries besides: `key` and `active` of its subnetwork, a value for each of the task's
-    metrics under its name, `seconds`, and `failed`, the reason why there is no result, or None. What has failed has
-    the worst objectives there are, so that it is on no front.
+    metrics under its name, `seconds`, and `failed`, the reason why there is no result, else empty. What has failed
+    has the worst objectives there are, so that it is on no front.
 
     Deep copies are the problem itself: algorithms copy what they hold, and supernets are large.
 
@@ -124,7 +124,7 @@ class StitchProblem(Problem):
         `on_front` tells which of them no other dominates there."""
         pop = self._evaluated(np.atleast_2d(X), split)
         on_front = np.zeros(len(pop), dtype=bool)
-        sound = np.flatnonzero([reason is None for reason in pop.get("failed")])
+        sound = np.flatnonzero([not reason for reason in pop.get("failed")])
         if len(sound):
             F = pop[sound].get("F")
             on_front[sound[NonDominatedSorting().do(F, only_non_dominated_front=True)]] = True
@@ -158,7 +158,7 @@ class StitchProblem(Problem):
             "key": np.array([subnetwork.key for subnetwork in subnetworks]),
             "active": _objects(subnetwork.active for subnetwork in subnetworks),
             "seconds": np.array([outcome.seconds for outcome in outcomes]),
-            "failed": _objects(outcome.failed for outcome in outcomes),
+            "failed": np.array([outcome.failed for outcome in outcomes]),
         }
         results |= {name: np.array([outcome.metrics[name] for outcome in outcomes]) for name in metrics}
         if self.min_accuracy is not None:
@@ -166,7 +166,7 @@ class StitchProblem(Problem):
         return results
 
     def _objectives(self, subnetwork: Subnetwork, outcome: Outcome) -> tuple[float, float]:
-        cost = subnetwork.cost if outcome.failed is None else getattr(self.space, "max_cost", subnetwork.cost)
+        cost = getattr(self.space, "max_cost", subnetwork.cost) if outcome.failed else subnetwork.cost
         return cost, self.metric.error(outcome.metrics[self.task.metric])
 
     # ------------------------------------------------------------------------------------------------------- comparing
@@ -205,5 +205,6 @@ def _objects(values: Iterable[Any]) -> np.ndarray:
     """One object per individual: pymoo would turn arrays of booleans into floats."""
     values = list(values)
     array = np.empty(len(values), dtype=object)
-    array[:] = values
+    for i, value in enumerate(values):
+        array[i] = value
     return array

@@ -48,11 +48,12 @@ class Task:
         if metrics is None:
             metrics = "pixel_accuracy" if dense else "accuracy"
         self.metrics = (metrics,) if isinstance(metrics, str) else tuple(metrics)
+        if not self.metrics:
+            raise ValueError("the objective is a metric: name at least one.")
         fitting = [name for name, metric in METRICS.items() if metric.dense in (None, dense)]
-        if not self.metrics or not set(self.metrics) <= set(fitting):
-            wrong = next((name for name in self.metrics if name not in fitting), None)
+        if wrong := [name for name in self.metrics if name not in fitting]:
             raise ValueError(
-                f"there is no metric {wrong!r} for labels per {'pixel' if dense else 'image'}; there are {', '.join(fitting)}."
+                f"there is no metric {wrong[0]!r} for labels per {'pixel' if dense else 'image'}; there are {', '.join(fitting)}."
             )
         self.all_metrics = tuple(dict.fromkeys([*self.metrics, *fitting]))
 
@@ -98,8 +99,8 @@ class Split:
         self._load()
 
     def __len__(self) -> int:
-        source = self._source
-        return len(source[0]) if isinstance(source, tuple) else len(getattr(source, "dataset", source))
+        source = self._source.dataset if isinstance(self._source, DataLoader) else self._source
+        return len(source[0]) if isinstance(source, tuple) else len(source)
 
     def batches(self, batch_size: int) -> Iterator[Batch]:
         """Images and labels, always in the same batches."""
@@ -140,7 +141,7 @@ class Split:
                 whole = len(joined[0]) // batch_size * batch_size
                 yield from zip(*(part[:whole].split(batch_size) for part in joined), strict=True)
                 images, labels = ([part[whole:]] for part in joined)
-        if images and len(images[0]):
+        if sum(map(len, images)):
             yield torch.cat(images), torch.cat(labels)
 
     # ------------------------------------------------------------------------------------------------------- reading
@@ -154,21 +155,21 @@ class Split:
         items = (self._source[i] for i in range(len(self))) if single else iter(self._source)
         shape = None
         for number in itertools.count():
-            where = f"sample {number}{_path(self._source, number)}" if single else f"batch {number}"
             try:
                 item = next(items)
             except StopIteration:
                 return
             except Exception as error:
+                where = f"sample {number}{_path(self._source, number)}" if single else f"batch {number}"
                 raise ValueError(f"{where} of the {self.name} split cannot be read: {error}") from error
+            where = f"sample {number}" if single else f"batch {number}"
             images, labels = self._piece(item, where, single)
-            shapes = images.shape[1:], labels if labels is None else labels.shape[1:]
-            if shape not in (None, shapes):
+            if shape not in (None, images.shape[1:]):
                 raise ValueError(
                     f"{where} of the {self.name} split has the shape {tuple(images.shape[1:])}, others have "
-                    f"{tuple(shape[0])}. Resize and crop all to one size."
+                    f"{tuple(shape)}. Resize and crop all to one size."
                 )
-            shape = shapes
+            shape = images.shape[1:]
             yield images, labels
 
     def _piece(self, item: Any, where: str, single: bool = False) -> Batch:

@@ -82,7 +82,8 @@ def seeded(make, seed=0):
             if isinstance(part, nn.BatchNorm2d):
                 part.running_mean.normal_()
                 part.running_var.uniform_(0.5, 2)
-                nn.init.uniform_(part.weight, 0.5, 2)
+                if part.affine:
+                    nn.init.uniform_(part.weight, 0.5, 2)
     return module
 
 

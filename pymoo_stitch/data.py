@@ -1,0 +1,105 @@
+"""Images from folders, as torchvision reads them, for the splits of a task.
+
+Without `normalize` they are uint8 and become images in [0, 1], for networks that normalise in their graphs; with (mean,
+std) they are normalised once, when they are read."""
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import torch
+from timm.data import ImageNetInfo
+from torch.utils.data import Dataset
+from torchvision.datasets import ImageFolder, VOCSegmentation
+from torchvision.transforms import v2
+
+from .importing import Normalization
+
+
+def image_folder(
+    root: str | os.PathLike,
+    *,
+    size: int | tuple[int, int] = 224,
+    crop: float = 0.875,
+    normalize: Normalization | None = None,
+) -> Dataset:
+    """A folder for each class, with images in it.
+
+    Folders that are all numbers are class numbers (ImageNetV2), and folders that are all WordNet ids get their number
+    among the classes of ImageNet-1k, also if only some are there. Otherwise classes are numbered by name.
+
+    :param size: height and width of the images.
+    :param crop: which part of the resized image the crop from its centre takes.
+    """
+    height, width = (size, size) if isinstance(size, int) else size
+    resized = [round(side / crop) for side in (height, width)]
+    transform = v2.Compose(
+        [
+            v2.Resize(resized[0] if height == width else resized, antialias=True),
+            v2.CenterCrop((height, width)),
+            _tensor(normalize),
+        ]
+    )
+    return _Folder(_existing(root), transform)
+
+
+def voc(
+    root: str | os.PathLike,
+    image_set: str,
+    *,
+    year: str = "2012",
+    size: int | tuple[int, int] = 520,
+    normalize: Normalization | None = None,
+) -> Dataset:
+    """Images and class masks of PASCAL VOC segmentation, from a folder that holds `VOCdevkit`, resized to one size.
+
+    :param image_set: `"train"`, `"val"`, `"trainval"`, or of year 2007 `"test"`.
+    """
+    size = (size, size) if isinstance(size, int) else tuple(size)
+    image = v2.Compose([v2.Resize(size, antialias=True), _tensor(normalize)])
+    mask = v2.Compose(
+        [
+            v2.Resize(size, interpolation=v2.InterpolationMode.NEAREST),
+            v2.PILToTensor(),
+            v2.Lambda(_without_channel),
+        ]
+    )
+    try:
+        return VOCSegmentation(_existing(root), year, image_set, transform=image, target_transform=mask)
+    except (RuntimeError, OSError, ValueError) as error:
+        raise ValueError(
+            f"there is no segmentation set {image_set!r} of VOC {year} in {root}: {error} The folder holds "
+            f"VOCdevkit/VOC{year} with JPEGImages, SegmentationClass and ImageSets."
+        ) from error
+
+
+class _Folder(ImageFolder):
+    def find_classes(self, directory: str) -> tuple[list[str], dict[str, int]]:
+        names = sorted(entry.name for entry in os.scandir(directory) if entry.is_dir())
+        if not names:
+            raise FileNotFoundError(f"{directory} holds no folder: there must be one for each class.")
+        if all(name.isascii() and name.isdigit() for name in names):
+            return names, {name: int(name) for name in names}
+        if all(re.fullmatch(r"n\d{8}", name) for name in names):
+            known = {name: number for number, name in enumerate(ImageNetInfo("imagenet-1k").label_names())}
+            if set(names) <= set(known):
+                return names, {name: known[name] for name in names}
+        return names, {name: number for number, name in enumerate(names)}
+
+
+def _tensor(normalize: Normalization | None) -> Any:
+    if normalize is None:
+        return v2.PILToTensor()
+    return v2.Compose([v2.PILToTensor(), v2.ToDtype(torch.float32, scale=True), v2.Normalize(*normalize)])
+
+
+def _without_channel(mask: torch.Tensor) -> torch.Tensor:
+    return mask[0]
+
+
+def _existing(root: str | os.PathLike) -> Path:
+    root = Path(root)
+    if not root.is_dir():
+        raise FileNotFoundError(f"there is no folder {root} to read images from.")
+    return root

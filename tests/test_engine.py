@@ -1,0 +1,288 @@
+"""The engine: exact predictions under any grouping and order, shared work, bounded memory, failures with a reason."""
+
+import numpy as np
+import pytest
+import timm
+import torch
+from conftest import IMAGE, seeded
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from pymoo_stitch import Engine, Link, Network, Supernet, Task
+
+ANY = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+@pytest.fixture(scope="session")
+def photos():
+    return torch.rand(11, *IMAGE, generator=torch.Generator().manual_seed(5))
+
+
+@pytest.fixture(scope="session")
+def labels():
+    return torch.randint(5, (11,), generator=torch.Generator().manual_seed(6))
+
+
+def genotypes(supernet, seed, count, density=0.3):
+    rng = np.random.default_rng(seed)
+    return [supernet.subnetwork(rng.random(supernet.n_var) < density) for _ in range(count)]
+
+
+def split_of(photos, labels):
+    return Task(validation=(photos, labels))["validation"]
+
+
+# ----------------------------------------------------------------------------------------------------------------- exact
+
+
+@ANY
+@given(seed=st.integers(0, 10**6), count=st.integers(1, 9), batch=st.integers(1, 11), density=st.floats(0.02, 0.6))
+def test_grouped_is_single_to_the_bit_and_equals_the_module(supernet, photos, seed, count, batch, density):
+    engine = Engine(batch_size=batch)
+    subnetworks = genotypes(supernet, seed, count, density)
+    together = engine.predict(subnetworks, photos)
+    order = np.random.default_rng(seed).permutation(count)
+    shuffled = dict(zip(order, Engine(batch_size=batch).predict([subnetworks[i] for i in order], photos), strict=True))
+    for i, subnetwork in enumerate(subnetworks):
+        (alone,) = engine.predict([subnetwork], photos)
+        assert torch.equal(together[i], alone)
+        assert torch.equal(together[i], shuffled[i])
+        with torch.inference_mode():
+            expected = subnetwork.module()(photos)
+        torch.testing.assert_close(alone, expected, rtol=1e-4, atol=1e-4 * expected.abs().max().item())
+
+
+@pytest.mark.parametrize("memory", [None, "single"])
+def test_evaluations_are_the_same_in_groups_of_any_size(pool, photos, labels, memory):
+    subnetworks = genotypes(pool, 1, 12)
+    alone = [Engine(batch_size=4).evaluate([s], split_of(photos, labels), ["accuracy"])[0] for s in subnetworks]
+    if memory:
+        memory = max(plan.memory for s in subnetworks for plan in Engine(batch_size=4).plans([s]))
+    engine = Engine(batch_size=4, memory=memory)
+    together = engine.evaluate(subnetworks, split_of(photos, labels), ["accuracy"])
+    assert [outcome.metrics for outcome in together] == [outcome.metrics for outcome in alone]
+    assert [outcome.failed for outcome in together] == [""] * 12
+    plans = list(engine.plans(subnetworks))
+    assert sorted(number for plan in plans for number in plan.numbers) == list(range(12))
+    assert all(plan.memory <= engine.memory for plan in plans)
+    assert (len(plans) > 1) == (memory is not None)
+
+
+def test_a_stitch_between_convolution_and_norm_reads_the_raw_tap(residual, gated, photos):
+    """`stem.0` is a convolution whose norm is folded into it, and a stitch reads it, in an ensemble that uses both."""
+    supernet = Supernet([residual, gated], [Link(residual.tap("stem.0"), gated.tap("right"))])
+    ensemble = supernet.subnetwork([True, False, True])
+    assert ensemble.n_stitches == 1
+    (found,) = Engine().predict([ensemble], photos)
+    with torch.inference_mode():
+        torch.testing.assert_close(found, ensemble.module()(photos), rtol=1e-4, atol=1e-5)
+
+
+def test_a_stitch_fitted_anew_is_used(pair, photos):
+    supernet = Supernet(pair.networks, pair.links)
+    subnetwork, engine = genotypes(supernet, 3, 1)[0], Engine()
+    assert subnetwork.n_stitches
+    (before,) = engine.predict([subnetwork], photos)
+    supernet.fit(photos)
+    (after,) = engine.predict([subnetwork], photos)
+    assert not torch.equal(before, after)
+    assert torch.equal(after, Engine().predict([subnetwork], photos)[0])
+    subnetwork.fit(photos, samples=22, labels=False)
+    assert not torch.equal(after, engine.predict([subnetwork], photos)[0])
+    assert torch.equal(after, engine.predict([supernet.subnetwork(subnetwork.x)], photos)[0])
+
+
+class Norms(nn.Module):
+    """Convolutions and norms in every relation: with bias, without affine, grouped, padded by name, read twice."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.norm_a = nn.Conv2d(3, 6, 3, padding="same"), nn.BatchNorm2d(6, affine=False)
+        self.b, self.norm_b = nn.Conv2d(6, 6, 3, padding=1, groups=3, bias=False), nn.BatchNorm2d(6, eps=1e-2)
+        self.c, self.norm_c = nn.Conv2d(6, 6, 1), nn.BatchNorm2d(6)
+        self.norm_alone, self.head = nn.BatchNorm2d(6), nn.Linear(6 * 64, 5)
+
+    def forward(self, x):
+        x = self.norm_a(self.a(x)).relu()
+        x = self.norm_b(self.b(x))
+        y = self.c(x)
+        x = self.norm_c(y) + y
+        return self.head(self.norm_alone(x).flatten(1))
+
+
+def test_folding_of_every_relation(photos):
+    norms = Network.from_module(seeded(Norms, 3), torch.rand(1, *IMAGE), name="norms")
+    supernet = Supernet([norms], [])
+    (found,) = Engine().predict([supernet.subnetwork([])], photos)
+    with torch.inference_mode():
+        torch.testing.assert_close(found, norms.module()(photos), rtol=1e-4, atol=1e-5)
+    (plan,) = Engine().plans([supernet.subnetwork([])])
+    kinds = [node.op for node in norms.nodes]
+    # Two norms are folded, a third is folded beside its convolution, which is read as well.
+    assert len(plan._steps) == len(kinds) - 2
+    assert plan.cost == norms.cost + next(node.cost for node in norms.nodes if node.name == "c")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name",
+    "test_vit test_convnext test_nfnet test_mambaout shufflenet_v2_x0_5 mobilenetv3_small_050 densenet121 ghostnet_050 "
+    "regnety_002 swin_tiny_patch4_window7_224 vit_tiny_patch16_224 convnext_atto mobilevit_xxs coat_lite_tiny".split(),
+)
+def test_architectures_of_all_sorts(name):
+    torch.manual_seed(0)
+    try:
+        module = timm.create_model(name).eval()
+    except RuntimeError as error:
+        pytest.skip(f"this timm has no {name}: {error}")
+    images = torch.rand(3, *module.pretrained_cfg["input_size"])
+    network = Network.from_module(module, images[:1])
+    (found,) = Engine(batch_size=2).predict([Supernet([network], []).subnetwork([])], images)
+    with torch.inference_mode():
+        expected = module(images)
+    torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-4 * max(1, expected.abs().max().item()))
+
+
+# ---------------------------------------------------------------------------------------------------------------- shared
+
+
+def slow_cost(subnetworks):
+    """Multiply-adds of a group by the obvious way: every step named by all that is computed before it, norms not folded."""
+    costs = {}
+    for subnetwork in subnetworks:
+        names = {}
+        for step in subnetwork.steps():
+            what = (step.network.name, step.node.name) if step.link is None else (step.link.stitch,)
+            names[step.id] = (what, tuple(names[i] for i in step.reads.values()))
+            costs[names[step.id]] = step.cost
+    return sum(costs.values())
+
+
+@ANY
+@given(seed=st.integers(0, 10**6), count=st.integers(1, 12))
+def test_work_is_shared_as_far_as_it_is_the_same(mixer, gated, seed, count):
+    supernet = Supernet.build([gated, mixer], resize=True)
+    subnetworks = genotypes(supernet, seed, count, 0.15)
+    (plan,) = Engine(memory=2**40).plans(subnetworks)
+    again = sum(  # convolutions that are both folded into their norm and read by a stitch
+        node.cost for node in gated.nodes if node.op.startswith("aten.conv2d")
+    )
+    assert slow_cost(subnetworks) <= plan.cost <= slow_cost(subnetworks) + count * again
+    assert plan.cost <= sum(s.cost for s in subnetworks) + count * again
+
+
+def test_equal_subnetworks_cost_nothing_more(pair):
+    x = np.zeros(pair.n_var, dtype=bool)
+    (one,) = Engine().plans([pair.subnetwork(x)])
+    (three,) = Engine().plans([pair.subnetwork(x)] * 3)
+    assert one.cost == three.cost == pair.networks[0].cost
+
+
+# ---------------------------------------------------------------------------------------------------------------- memory
+
+
+def measured(plan, images):
+    """The most bytes of tensors that are alive at a time, each storage once."""
+    import weakref
+
+    alive, most = {}, 0
+
+    def wrap(run):
+        def wrapped(read, count):
+            nonlocal most
+            result = run(read, count)
+            for tensor in result if isinstance(result, (tuple, list)) else [result]:
+                storage = tensor.untyped_storage()
+                alive[storage.data_ptr()] = weakref.ref(tensor), storage.nbytes()
+            total = sum(size for reference, size in alive.values() if reference() is not None)
+            most = max(most, total)
+            return result
+
+        return wrapped
+
+    plan._steps = [(wrap(run), *rest) for run, *rest in plan._steps]
+    plan.run(images, lambda number, output: None)
+    return most
+
+
+@ANY
+@given(seed=st.integers(0, 10**6), count=st.integers(1, 9))
+def test_memory_is_what_is_alive(supernet, photos, seed, count):
+    """A view keeps its base alive, which the measurement cannot see; it counts as a copy in the estimate."""
+    (plan,) = Engine(batch_size=11, memory=2**40).plans(genotypes(supernet, seed, count))
+    assert 0 < measured(plan, photos) <= plan.memory
+
+
+def test_too_little_memory_for_one_is_an_outcome_and_fails_at_the_door(pair, photos, labels):
+    engine = Engine(batch_size=8, memory=1_000)
+    (outcome,) = engine.evaluate([pair.subnetwork(pair.references["gated"])], split_of(photos, labels), ["accuracy"])
+    assert "1,000 are allowed" in outcome.failed
+    with pytest.raises(ValueError, match="smaller images, or allow more memory"):
+        engine.check([pair.subnetwork(pair.references["gated"])])
+    (plan,) = Engine(batch_size=8).plans([pair.subnetwork(pair.references["gated"])])
+    with pytest.raises(ValueError, match="batch_size=4 or less"):
+        Engine(batch_size=8, memory=plan.memory // 2 + 1).check([pair.subnetwork(pair.references["gated"])])
+
+
+# -------------------------------------------------------------------------------------------------------------- failures
+
+
+class Broken(nn.Module):
+    def __init__(self, stitch, kind):
+        super().__init__()
+        self.stitch, self.kind = stitch, kind
+
+    def forward(self, x):
+        if self.kind == "raises":
+            raise RuntimeError("out of order")
+        return self.stitch(x) * float("nan")
+
+
+@pytest.mark.parametrize(("kind", "reason"), [("raises", "RuntimeError: out of order"), ("nan", "it predicts NaN")])
+def test_a_failure_is_an_outcome_with_a_reason_and_concerns_nobody_else(pair, photos, labels, kind, reason):
+    supernet = Supernet(pair.networks, pair.links)
+    subnetworks = genotypes(supernet, 7, 10)
+    sound = Engine(batch_size=4).evaluate(subnetworks, split_of(photos, labels), ["accuracy", "cross_entropy"])
+    name = next(s for s in subnetworks if s.n_stitches).links[0].stitch
+    supernet.stitches[name] = Broken(supernet.stitches[name], kind).eval()
+    outcomes = Engine(batch_size=4).evaluate(subnetworks, split_of(photos, labels), ["accuracy", "cross_entropy"])
+    hit = [name in [link.stitch for link in s.links] for s in subnetworks]
+    assert any(hit)
+    assert not all(hit)
+    for outcome, expected, is_hit in zip(outcomes, sound, hit, strict=True):
+        assert outcome.failed == (reason if is_hit else "")
+        assert outcome.metrics == ({"accuracy": 0.0, "cross_entropy": 100.0} if is_hit else expected.metrics)
+
+
+def test_ctrl_c_is_no_outcome(pair, photos, labels):
+    class Interrupted(nn.Module):
+        def forward(self, x):
+            raise KeyboardInterrupt
+
+    supernet = Supernet(pair.networks, pair.links)
+    for name in supernet.stitches:
+        supernet.stitches[name] = Interrupted()
+    with pytest.raises(KeyboardInterrupt):
+        Engine().evaluate(genotypes(supernet, 7, 4), split_of(photos, labels), ["accuracy"])
+
+
+def test_no_gradients_are_kept(pair, photos):
+    (plan,) = Engine().plans(genotypes(pair, 2, 5))
+    outputs = []
+    plan.run(photos, lambda number, output: outputs.append(output))
+    assert len(outputs) == 5
+    assert all(output.is_inference() for output in outputs)
+
+
+def test_uint8_images_are_divided_by_255(pair):
+    pixels = torch.randint(256, (3, *IMAGE), dtype=torch.uint8)
+    subnetworks = genotypes(pair, 2, 3)
+    for a, b in zip(Engine().predict(subnetworks, pixels), Engine().predict(subnetworks, pixels / 255), strict=True):
+        assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize("options", [{"batch_size": 0}, {"memory": 0}, {"memory": -1}])
+def test_bad_options(options):
+    with pytest.raises(ValueError, match=f"{next(iter(options))} must be at least 1"):
+        Engine(**options)

@@ -1,0 +1,169 @@
+"""The service between algorithms and what evaluates: each key once, honest counters, copies that go their own way."""
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pymoo.core.individual import Individual
+from pymoo.core.population import Population
+from pymoo.core.problem import Problem
+from pymoo.optimize import minimize
+
+from pymoo_stitch import Evaluations
+from pymoo_stitch.algorithms import nsga2
+
+
+class Halves(Problem):
+    """Only the first half of the variables matters, and the key says so."""
+
+    def __init__(self, n_var=8, keys=True, bad=lambda x: False):
+        super().__init__(n_var=n_var, n_obj=2, vtype=bool)
+        self.evaluated, self.bad = [], bad
+        if keys:
+            self.key = self._half
+
+    def _half(self, x):
+        return x[: self.n_var // 2].tobytes()
+
+    def _evaluate(self, X, out, *args, **kwargs):
+        self.evaluated += [x.copy() for x in X]
+        ones = X[:, : self.n_var // 2].sum(1)
+        out["F"] = np.column_stack([ones, -ones]).astype(float)
+        out["F"][[self.bad(x) for x in X]] = np.nan
+        out["note"] = np.arange(len(X))
+
+    def __deepcopy__(self, memo):
+        return self
+
+
+def individuals(rows):
+    return Population.new("X", np.array(rows, dtype=bool))
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.lists(st.integers(0, 15), min_size=1, max_size=20), min_size=1, max_size=6), st.booleans())
+def test_each_key_is_evaluated_once_and_the_memo_changes_no_result(batches, keys):
+    problem, evaluations = Halves(4, keys), Evaluations()
+    seen = set()
+    for batch in batches:
+        rows = [[number >> bit & 1 for bit in range(4)] for number in batch]
+        pop = evaluations.eval(problem, individuals(rows))
+        seen |= {tuple(row[:2] if keys else row) for row in rows}
+        np.testing.assert_array_equal(pop.get("F"), Halves(4).evaluate(np.array(rows, dtype=bool)))
+        assert all({"F", "G", "H"} <= individual.evaluated for individual in pop)
+    assert evaluations.real == evaluations.n_eval == len(problem.evaluated) == len(seen)
+    assert evaluations.requested == evaluations.real + evaluations.skipped == sum(map(len, batches))
+
+
+def test_what_is_in_flight_is_shared():
+    problem, evaluations = Halves(), Evaluations()
+    first, same, other = (Individual(X=np.array(x, dtype=bool)) for x in ([1] * 8, [1] * 4 + [0] * 4, [0] * 8))
+    assert evaluations.request(problem, first)
+    assert not evaluations.request(problem, same)
+    assert evaluations.request(problem, other)
+    assert not same.evaluated
+    assert evaluations.complete(first, {"F": np.array([1.0, 2.0]), "note": 7}) == [first, same]
+    assert (same.F == first.F).all()
+    assert same.get("note") == 7
+    evaluations.forget([other])
+    assert (evaluations.requested, evaluations.real, evaluations.skipped) == (2, 1, 1)
+    assert evaluations.request(problem, other)
+
+
+def test_skipped_ones_count_if_asked():
+    problem, evaluations = Halves(), Evaluations(count_skipped=True)
+    evaluations.eval(problem, individuals([[0] * 8, [0] * 7 + [1], [1] * 8]))
+    assert (evaluations.real, evaluations.n_eval) == (2, 3)
+    evaluations.eval(problem, individuals([[1, 0] * 4]), count_evals=False)
+    assert (evaluations.real, evaluations.n_eval) == (3, 3)
+
+
+def test_nan_is_a_failure_worse_than_all():
+    evaluations = Evaluations()
+    pop = evaluations.eval(Halves(bad=lambda x: x[0]), individuals([[1] * 8, [0] * 8]))
+    assert evaluations.failed == 1
+    assert np.isinf(pop[0].F).all()
+    assert "nan" in pop[0].get("failed")
+    assert pop[1].get("failed") == ""
+    assert np.isfinite(pop[1].F).all()
+
+
+def test_an_error_leaves_nothing_in_flight():
+    problem, evaluations = Halves(), Evaluations()
+    problem._evaluate = lambda X, out, *args, **kwargs: 1 / 0
+    with pytest.raises(ZeroDivisionError):
+        evaluations.eval(problem, individuals([[0] * 8]))
+    assert evaluations.requested == 0
+    del problem._evaluate
+    evaluations.eval(problem, individuals([[0] * 8]))
+    assert evaluations.real == 1
+
+
+def test_another_problem_is_refused():
+    evaluations = Evaluations()
+    evaluations.eval(Halves(), individuals([[0] * 8]))
+    with pytest.raises(ValueError, match="new Evaluations"):
+        evaluations.eval(Halves(), individuals([[0] * 8]))
+
+
+def test_copies_know_the_past_and_go_their_own_way():
+    problem, evaluations = Halves(), Evaluations()
+    evaluations.eval(problem, individuals([[0] * 8]))
+    twin = copy.deepcopy(evaluations)
+    assert twin._known is evaluations._known  # a history of copies costs nothing
+    evaluations.eval(problem, individuals([[1] * 8]))
+    twin.eval(problem, individuals([[0] * 8, [1, 0] * 4, [1] * 8]))
+    assert (evaluations.real, twin.real, twin.skipped) == (2, 3, 1)
+    evaluations.eval(problem, individuals([[1, 0] * 4, [1] * 8]))
+    assert (evaluations.real, evaluations.skipped) == (3, 1)
+    assert (twin.real, twin.skipped) == (3, 1)
+
+
+def test_a_checkpoint_continues_as_the_run_itself():
+    problem = Halves(24)
+    whole = nsga2(pop_size=10).setup(problem, termination=("n_evals", 300), seed=3)
+    for _ in range(5):
+        whole.next()
+    copies = [copy.deepcopy(whole), whole]
+    for algorithm in copies:  # the second finds the first one's evaluations nowhere
+        algorithm.run()
+    first, second = (algorithm.result() for algorithm in copies)
+    np.testing.assert_array_equal(first.X, second.X)
+    assert copies[0].evaluator.real == copies[1].evaluator.real
+
+
+def test_pickled_with_requests_in_flight():
+    problem, evaluations = Halves(keys=False), Evaluations()
+    individual = Individual(X=np.ones(8, dtype=bool))
+    problem.bad = None
+    evaluations.request(problem, individual)
+    evaluations, problem, individual = pickle.loads(pickle.dumps((evaluations, problem, individual)))
+    assert not evaluations.request(problem, Individual(X=np.ones(8, dtype=bool)))
+    assert len(evaluations.complete(individual, {"F": np.zeros(2)})) == 2
+
+
+def test_a_budget_is_one_of_real_evaluations_also_for_nsga2():
+    result = minimize(Halves(20), nsga2(pop_size=20), ("n_evals", 300), seed=1)
+    evaluator = result.algorithm.evaluator
+    assert 300 <= evaluator.real == evaluator.n_eval < 320
+    assert evaluator.skipped > 0
+
+
+def test_a_space_smaller_than_the_budget_ends_the_run_and_says_so():
+    algorithm = nsga2(pop_size=8, evaluator=Evaluations(patience=200))
+    with pytest.warns(
+        RuntimeWarning, match="none of the last 2.. individuals was new: the run ends after 16 evaluations"
+    ):
+        result = minimize(Halves(8), algorithm, ("n_evals", 1_000), seed=1)
+    assert result.algorithm.evaluator.real == 16
+
+
+def test_algorithms_need_no_torch():
+    import subprocess
+    import sys
+
+    code = "import sys, pymoo_stitch.algorithms, pymoo_stitch.evaluations; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,295 @@
+"""The pymoo problem: stock pymoo works on it unchanged, results are exact and reproducible."""
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from conftest import IMAGE
+from pymoo.algorithms.moo.nsga2 import NSGA2
+from pymoo.core.callback import Callback
+from pymoo.core.evaluator import Evaluator
+from pymoo.indicators.hv import HV
+from pymoo.operators.crossover.pntx import TwoPointCrossover
+from pymoo.operators.mutation.bitflip import BitflipMutation
+from pymoo.operators.sampling.rnd import BinaryRandomSampling
+from pymoo.optimize import minimize
+from pymoo.util.nds.non_dominated_sorting import NonDominatedSorting
+from torch import nn
+
+from pymoo_stitch import Evaluations, StitchProblem, Supernet, Task
+from pymoo_stitch.algorithms import nsga2
+from pymoo_stitch.sampling import BinarySampling, ProblemSampling
+
+
+@pytest.fixture(scope="module")
+def task(pair):
+    """Labels that the first network gets right in three of four cases."""
+    rng = torch.Generator().manual_seed(0)
+    images = torch.rand(3, 16, *IMAGE, generator=rng)
+    with torch.no_grad():
+        labels = [pair.networks[0].module()(part).argmax(1) for part in images]
+    for part in labels:
+        part[::4] = (part[::4] + 1) % 5
+    splits = dict(zip(("calibration", "validation", "test"), zip(images, labels, strict=True), strict=True))
+    return Task(**splits)
+
+
+@pytest.fixture
+def problem(pair, task):
+    return StitchProblem(pair, task, batch_size=8)
+
+
+def sample(problem, n, seed=0):
+    return problem.sampling.do(problem, n, random_state=np.random.default_rng(seed)).get("X")
+
+
+# ------------------------------------------------------------------------------------------------------------ evaluating
+
+
+def test_objectives_are_multiply_adds_and_error(problem, pair, task):
+    X = sample(problem, 12)
+    out = problem.evaluate(X, return_as_dictionary=True)
+    images, labels = next(task["validation"].batches(16))
+    for i, x in enumerate(X):
+        subnetwork = pair.subnetwork(x)
+        with torch.inference_mode():
+            right = (subnetwork.module()(images).argmax(1) == labels).float().mean().item()
+        np.testing.assert_allclose(out["F"][i], [subnetwork.cost, 1 - right])
+        assert out["key"][i] == subnetwork.key == problem.key(x)
+        np.testing.assert_array_equal(out["active"][i], subnetwork.active)
+        np.testing.assert_array_equal(problem.active(x), subnetwork.active)
+        assert out["accuracy"][i] == pytest.approx(right)
+        assert out["seconds"][i] > 0
+        assert out["failed"][i] == ""
+
+
+def test_one_at_a_time_is_the_same(problem):
+    X = sample(problem, 6)
+    together = problem.evaluate(X)
+    np.testing.assert_array_equal([problem.evaluate(x) for x in X], together)
+    np.testing.assert_array_equal(problem.evaluate(X.astype(float)), together)
+    individual = Evaluator().eval(problem, problem.sampling.do(problem, 1, random_state=np.random.default_rng(1)))[0]
+    assert individual.get("active").dtype == bool
+    assert isinstance(individual.get("key"), str)
+
+
+def test_what_fails_is_worse_than_everything(pair, task):
+    supernet = Supernet(pair.networks, pair.links)
+    with torch.no_grad():
+        for parameter in supernet.stitches.parameters():
+            parameter.fill_(float("nan"))
+    problem, evaluations = StitchProblem(supernet, task), Evaluations()
+    X = sample(problem, 20)
+    pop = evaluations.eval(problem, problem.sampling.do(problem, 20, random_state=np.random.default_rng(0)))
+    stitched = np.array([supernet.subnetwork(x).n_stitches > 0 for x in X])
+    assert stitched.any()
+    assert [bool(reason) for reason in pop.get("failed")] == stitched.tolist()
+    assert evaluations.failed == len({problem.key(x) for x in X[stitched]})
+    np.testing.assert_array_equal(pop.get("F")[stitched], np.tile([supernet.max_cost, 1.0], (stitched.sum(), 1)))
+    references = problem.references().get("F")
+    assert (references < [supernet.max_cost, 1.0]).all()
+    again = problem.reevaluate(X)
+    assert not again.get("on_front")[stitched].any()
+
+
+def test_a_minimum_is_a_constraint(pair, task):
+    problem = StitchProblem(pair, task, min_accuracy=0.5)
+    X = sample(problem, 8)
+    out = problem.evaluate(X, return_as_dictionary=True)
+    np.testing.assert_allclose(out["G"][:, 0], 0.5 - out["accuracy"])
+    result = minimize(problem, nsga2(pop_size=8), ("n_gen", 3), seed=1)
+    assert (result.opt.get("accuracy") >= 0.5).all()
+
+
+def test_another_metric_as_objective(pair, task):
+    splits = {name: split._source for name, split in task.splits.items()}
+    problem = StitchProblem(pair, Task(**splits, metrics=["cross_entropy", "accuracy"]))
+    out = problem.evaluate(sample(problem, 4), return_as_dictionary=True)
+    np.testing.assert_array_equal(out["F"][:, 1], out["cross_entropy"])
+    assert "accuracy" in out
+    with pytest.raises(ValueError, match="cross_entropy is none"):
+        StitchProblem(pair, problem.task, min_accuracy=0.5)
+
+
+class Halved:
+    """Another space: the first half of a supernet's links."""
+
+    def __init__(self, supernet):
+        self.supernet, self.n_var = supernet, len(supernet.links) // 2
+
+    def subnetwork(self, x):
+        full = np.zeros(self.supernet.n_var, dtype=bool)
+        full[: self.n_var] = x
+        return self.supernet.subnetwork(full)
+
+
+def test_anything_with_n_var_and_subnetwork_is_a_space(pair, task):
+    problem = StitchProblem(Halved(pair), task)
+    result = minimize(problem, nsga2(pop_size=8), ("n_evals", 20), seed=1)
+    assert result.X.shape[1] == len(pair.links) // 2
+    assert problem.references().get("name").tolist() == ["zeros"]
+    with pytest.raises(TypeError, match="has n_var and subnetwork"):
+        StitchProblem(nn.Linear(1, 1), task)
+
+
+# --------------------------------------------------------------------------------------------------------- stock pymoo
+
+
+def algorithm(**options):
+    defaults = {
+        "sampling": BinaryRandomSampling(),
+        "crossover": TwoPointCrossover(),
+        "mutation": BitflipMutation(),
+    }
+    return NSGA2(pop_size=12, **(defaults | options))
+
+
+@pytest.mark.parametrize("make", [algorithm, lambda: nsga2(pop_size=12)])
+def test_the_same_seed_gives_the_same_run(pair, task, make):
+    runs = [
+        minimize(StitchProblem(pair, task), make(), ("n_gen", 5), seed=3, save_history=True, copy_algorithm=copied)
+        for copied in (True, False)
+    ]
+    for name in ("X", "F"):
+        np.testing.assert_array_equal(getattr(runs[0], name), getattr(runs[1], name))
+        for first, second in zip(runs[0].history, runs[1].history, strict=True):
+            np.testing.assert_array_equal(first.pop.get(name), second.pop.get(name))
+    assert runs[0].X.dtype == bool
+
+
+def test_the_memo_changes_no_result(problem):
+    plain = minimize(problem, algorithm(), ("n_gen", 6), seed=5)
+    answered = minimize(problem, algorithm(evaluator=Evaluations()), ("n_gen", 6), seed=5)
+    np.testing.assert_array_equal(plain.X, answered.X)
+    np.testing.assert_array_equal(plain.F, answered.F)
+    assert answered.algorithm.evaluator.skipped > 0
+
+
+def test_history_callbacks_and_copies_share_the_supernet(problem):
+    class Seen(Callback):
+        def notify(self, algorithm):
+            self.data.setdefault("accuracy", []).append(algorithm.pop.get("accuracy").max())
+
+    result = minimize(problem, nsga2(pop_size=8), ("n_gen", 3), seed=1, save_history=True, callback=Seen())
+    assert len(result.algorithm.callback.data["accuracy"]) == 3
+    assert all(entry.problem is problem for entry in result.history)
+    assert copy.deepcopy(problem) is problem
+    assert copy.copy(problem).space is problem.space
+
+
+def test_a_checkpoint_in_a_file_continues_as_the_run_itself(problem, tmp_path):
+    whole = nsga2(pop_size=8).setup(problem, termination=("n_gen", 6), seed=2)
+    for _ in range(3):
+        whole.next()
+    (tmp_path / "checkpoint").write_bytes(pickle.dumps(whole))
+    whole.run()
+    resumed = pickle.loads((tmp_path / "checkpoint").read_bytes())
+    assert "engine" not in resumed.problem.__dict__
+    resumed.run()
+    np.testing.assert_array_equal(whole.pop.get("X"), resumed.pop.get("X"))
+    np.testing.assert_array_equal(whole.pop.get("F"), resumed.pop.get("F"))
+
+
+def test_without_binary_operators_the_error_says_what_to_use(problem):
+    with pytest.raises(ValueError, match=r"among its values.*nsga2\(\)"):
+        minimize(problem, NSGA2(pop_size=4), ("n_gen", 2), seed=1)
+
+
+# ------------------------------------------------------------------------------------------------------------ comparing
+
+
+def test_references_are_the_networks_and_their_ensemble(problem, pair):
+    references = problem.references()
+    assert references.get("name").tolist() == ["residual", "gated", "ensemble"]
+    np.testing.assert_array_equal(references.get("F")[:2, 0], [network.cost for network in pair.networks])
+    assert references[0].get("accuracy") == 0.75
+    assert {"cross_entropy", "calibration_error"} <= set(references[0].data)
+    assert problem.references() is references
+    assert problem.references("test").get("accuracy")[0] == 0.75
+
+
+def test_the_reference_point_lies_behind_all_references(problem):
+    worst = problem.references().get("F").max(axis=0)
+    assert (problem.hv_ref_point >= worst).all()
+    assert problem.hv_ref_point[1] * 10 == pytest.approx(round(problem.hv_ref_point[1] * 10))
+    np.testing.assert_allclose(problem.normalize(problem.hv_ref_point), [1, 1])
+    np.testing.assert_allclose(problem.normalize([0, 0]), [0, 0])
+    F = problem.evaluate(sample(problem, 8))
+    raw = HV(ref_point=problem.hv_ref_point)(F) / problem.hv_ref_point.prod()
+    assert HV(ref_point=np.ones(2))(problem.normalize(F)) == pytest.approx(raw)
+
+
+def test_a_front_is_evaluated_again_on_another_split(problem, pair, task):
+    X = sample(problem, 10)
+    found = problem.reevaluate(X)
+    images, labels = next(task["test"].batches(16))
+    with torch.inference_mode():
+        right = [(pair.subnetwork(x).module()(images).argmax(1) == labels).float().mean().item() for x in X]
+    np.testing.assert_allclose(found.get("accuracy"), right)
+    assert (found.get("calibration_error") > 0).all()
+    front = NonDominatedSorting().do(found.get("F"), only_non_dominated_front=True)
+    np.testing.assert_array_equal(np.flatnonzero(found.get("on_front")), np.sort(front))
+    np.testing.assert_array_equal(problem.reevaluate(X[0]).get("F"), found[:1].get("F"))
+    with pytest.raises(ValueError, match="no 'holdout' split"):
+        problem.reevaluate(X, split="holdout")
+
+
+# ------------------------------------------------------------------------------------------------------------- sampling
+
+
+@pytest.mark.parametrize(
+    ("n", "n_var", "p", "choices"), [(50, 40, 0.1, 3), (7, 13, 0.5, 0), (1, 5, 0.3, 2), (90, 9, 1.0, 1)]
+)
+def test_samples_have_the_density_asked_for(n, n_var, p, choices):
+    from pymoo.core.problem import Problem
+
+    problem = Problem(n_var=n_var, n_obj=2)
+    x = BinarySampling(p, choices).do(problem, n, random_state=np.random.default_rng(4)).get("X")
+    assert x.dtype == bool
+    ones = x[:, : n_var - choices].sum(axis=0)
+    assert set(ones) <= {int(np.floor(p * n)), int(np.ceil(p * n))}
+    chosen = x[:, n_var - choices :]
+    assert (chosen.sum(axis=1) <= 1).all()
+    counts = [*chosen.sum(axis=0), (~chosen.any(axis=1)).sum()]
+    assert max(counts) - min(counts) <= 1 or not choices
+
+
+def test_the_problem_starts_as_the_paper_does(problem):
+    assert problem.sampling.p == pytest.approx(min(0.5, 6.18 / problem.n_var))
+    assert problem.sampling.n_choices == 2
+    rngs = [np.random.default_rng(1) for _ in range(2)]
+    own, general = (
+        s.do(problem, 9, random_state=r) for s, r in zip((problem.sampling, ProblemSampling()), rngs, strict=True)
+    )
+    np.testing.assert_array_equal(own.get("X"), general.get("X"))
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        BinarySampling(1.5)
+
+
+# ---------------------------------------------------------------------------------------------------------------- doors
+
+
+def test_unknown_keywords_are_rejected(pair, task):
+    with pytest.raises(TypeError, match="n_objs"):
+        StitchProblem(pair, task, n_objs=3)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"min_accuracy": 50}, ValueError, "part of 1, but is 50"),
+        ({"split": "holdout"}, ValueError, "no 'holdout' split"),
+        ({"batch_size": 0}, ValueError, "batch_size must be at least 1"),
+        ({"memory": 100}, ValueError, "memory=100 allows no more"),
+    ],
+)
+def test_bad_options(pair, task, options, error, message):
+    with pytest.raises(error, match=message):
+        StitchProblem(pair, task, **options)
+
+
+def test_data_without_a_task(pair):
+    with pytest.raises(TypeError, match="as a Task, not as tuple"):
+        StitchProblem(pair, (torch.rand(2, *IMAGE), torch.zeros(2)))
