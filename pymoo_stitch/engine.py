@@ -57,7 +57,8 @@ class Engine:
                 raise ValueError(f"{name} must be at least 1, but is {value}.")
         self.batch_size = batch_size
         self.memory = min(2**31, _device_memory(self.device) // 4) if memory is None else memory
-        self._operations: dict[Any, _Operation] = {}
+        self._operations: dict[tuple, _Operation] = {}
+        self._stitches: dict[int, tuple[list, _Operation]] = {}
 
     def evaluate(self, subnetworks: Sequence[Subnetwork], split: Split, metrics: Iterable[str]) -> list[Outcome]:
         """The metrics of each subnetwork on a split, in the order given. A subnetwork that raises an error or predicts
@@ -127,12 +128,13 @@ class Engine:
                     return [outcome for single in alone for outcome in self._outcomes(single, split, metrics)]
                 return [_failure(metrics, time.perf_counter() - start, f"{type(error).__name__}: {error}")]
         seconds = (time.perf_counter() - start) / len(plan.programs)
-        return [
-            _failure(metrics, seconds, "it predicts NaN")
-            if broken[number]
-            else Outcome({name: METRICS[name].value(sums[number, name].cpu()) for name in metrics}, seconds)
-            for number in plan.numbers
-        ]
+        outcomes = []
+        for number in plan.numbers:
+            values = {name: METRICS[name].value(sums[number, name].cpu()) for name in metrics}
+            wrong = [f"its {name} is {value}" for name, value in values.items() if not math.isfinite(value)]
+            reason = "it predicts NaN" if broken[number] else ", ".join(wrong)
+            outcomes.append(_failure(metrics, seconds, reason) if reason else Outcome(values, seconds))
+        return outcomes
 
     def _prepared(self, images: torch.Tensor) -> torch.Tensor:
         images = _channels_last(images, self.device)
@@ -166,7 +168,7 @@ class Engine:
             place[step.id] = len(values)
         results = tuple(place[i] for i in subnetwork.results)
         if len(results) > 1:
-            values.append(_Value(self._mean(), results, 0, values[results[0] - 1].size))
+            values.append(_Value(_MEAN, results, 0, values[results[0] - 1].size))
             results = (len(values),)
         decisions = (subnetwork.x & subnetwork.active).tobytes()
         return decisions, _needed(values, results[0])
@@ -202,20 +204,13 @@ class Engine:
     def _stitch(self, stitch: nn.Module) -> "_Operation":
         """A stitch may be fitted anew while the engine lives: its tensors' versions tell."""
         version = [(tensor.data_ptr(), tensor._version) for tensor in stitch.state_dict(keep_vars=True).values()]
-        known, operation = self._operations.get(id(stitch), (None, None))
-        if known != version:
+        if id(stitch) not in self._stitches or self._stitches[id(stitch)][0] != version:
             if self.device.type == "cpu" and all(_channels_last(p, self.device) is p for p in stitch.parameters()):
                 held = stitch
             else:
                 held = copy.deepcopy(stitch).to(self.device, memory_format=torch.channels_last)
-            operation = _Operation(lambda read, images: held(*read), stitch)
-            self._operations[id(stitch)] = version, operation
-        return operation
-
-    def _mean(self) -> "_Operation":
-        if "mean" not in self._operations:
-            self._operations["mean"] = _Operation(lambda read, images: sum(read[1:], start=read[0]) / len(read), None)
-        return self._operations["mean"]
+            self._stitches[id(stitch)] = version, _Operation(lambda read, images: held(*read), stitch)
+        return self._stitches[id(stitch)][1]
 
 
 def _device_memory(device: torch.device) -> int:
@@ -249,6 +244,10 @@ class _Operation(NamedTuple):
     fresh: bool = False
     allocates: bool = True
     keeps: bool = False
+
+
+_MEAN = _Operation(lambda read, images: sum(read[1:], start=read[0]) / len(read), None)
+"""Of the outputs of an ensemble."""
 
 
 class _Value(NamedTuple):

@@ -282,6 +282,26 @@ def test_uint8_images_are_divided_by_255(pair):
         assert torch.equal(a, b)
 
 
+def test_everything_is_on_the_engines_device(by_hand, photos):
+    """As on a GPU, but nothing is computed: an operation on tensors of two devices would be refused."""
+    (plan,) = Engine("meta").plans(genotypes(by_hand, 2, 8))
+    outputs = []
+    plan.run(photos.to("meta"), lambda number, output: outputs.append(output))
+    assert {(output.device.type, tuple(output.shape)) for output in outputs} == {("meta", (11, 5))}
+
+
+def test_a_metric_that_is_not_finite_is_a_failure(pair, photos, labels):
+    supernet = Supernet(pair.networks, pair.links)
+    with torch.no_grad():
+        for parameter in supernet.stitches.parameters():
+            parameter.fill_(1e30)
+    subnetworks = [s for s in genotypes(supernet, 7, 10) if s.n_stitches]
+    outcomes = Engine().evaluate(subnetworks, split_of(photos, labels), ["accuracy", "cross_entropy"])
+    assert {outcome.failed for outcome in outcomes} <= {"", "it predicts NaN", "its cross_entropy is inf"}
+    assert any(outcome.failed for outcome in outcomes)
+    assert all(np.isfinite(list(outcome.metrics.values())).all() for outcome in outcomes)
+
+
 @pytest.mark.parametrize("options", [{"batch_size": 0}, {"memory": 0}, {"memory": -1}])
 def test_bad_options(options):
     with pytest.raises(ValueError, match=f"{next(iter(options))} must be at least 1"):

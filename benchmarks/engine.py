@@ -1,0 +1,231 @@
+"""What evaluating subnetworks costs: alone, in groups, and in a search.
+
+    python benchmarks/engine.py --data ../shared/data
+    python benchmarks/engine.py --data ../shared/data --only cifar10
+
+The folder holds `networks.py` with `load(name, normalized=False)`, `NETWORKS` and `cifar10(split)`. `cifar10` is ResNet-20
+and ResNet-56 trained on CIFAR-10 and an NSGA-II on them (7 minutes), `imagenet` ResNet-50 and ResNeXt-50 with random weights
+(20 minutes), `memory` the memory of groups of these (5 minutes). All times are on one thread, and what is compared is measured
+in one run.
+"""
+
+import argparse
+import pathlib
+import resource
+import subprocess
+import sys
+import time
+
+import numpy as np
+import timm
+import torch
+from pymoo.core.callback import Callback
+from pymoo.optimize import minimize
+from tqdm import tqdm
+
+from pymoo_stitch import Network, StitchProblem, Supernet, Task
+from pymoo_stitch.algorithms import nsga2
+
+torch.set_num_threads(1)
+
+
+def cifar10_problem(folder, images):
+    sys.path.insert(0, str(folder))
+    try:
+        from networks import NETWORKS, cifar10, load
+    except ImportError as error:
+        raise SystemExit(
+            f"There are no networks in {folder}: {error}. Name the folder that holds networks.py with --data."
+        ) from None
+    calibration = cifar10("train")[0][:2_500].float() / 255
+    networks = [
+        Network.from_module(load(name, normalized=False), calibration[:1], name=name, normalize=NETWORKS[name][2])
+        for name in ("resnet20", "resnet56")
+    ]
+    supernet = Supernet.build(networks)
+    supernet.fit(calibration, batch_size=100, positions=64)
+    validation, labels = cifar10("validation")
+    return StitchProblem(supernet, Task(validation=(validation[:images], labels[:images])))
+
+
+def imagenet_problem(images, batch_size, memory=None):
+    torch.manual_seed(0)
+    modules = [timm.create_model(name) for name in ("resnet50", "resnext50_32x4d")]
+    supernet = Supernet.build(modules, torch.rand(1, 3, 224, 224), normalize="timm")
+    data = torch.randint(256, (images, 3, 224, 224), dtype=torch.uint8), torch.randint(1_000, (images,))
+    return StitchProblem(supernet, Task(validation=data), batch_size=batch_size, memory=memory)
+
+
+# ------------------------------------------------------------------------------------------------------------- measuring
+
+
+def initial(problem, n, seed=1):
+    return problem.sampling.do(problem, n, random_state=np.random.default_rng(seed)).get("X")
+
+
+class Recorded(Callback):
+    """The genotypes of a search in the order in which they were requested."""
+
+    def __init__(self):
+        super().__init__()
+        self.found = []
+
+    def notify(self, algorithm):
+        self.found += list(algorithm.off.get("X"))
+
+
+def distinct(problem, X):
+    """Each subnetwork once, where it comes first."""
+    return np.array(list({problem.key(x): x for x in reversed(X)}.values())[::-1])
+
+
+def evaluated(problem, X):
+    """Seconds for evaluating these together, and their errors."""
+    start = time.perf_counter()
+    F = problem.evaluate(X)
+    return time.perf_counter() - start, F[:, 1]
+
+
+def alone(problem, X):
+    """Evaluating each over the plain forward of its module, in turns."""
+    images = torch.cat([images for images, _ in problem.task["validation"].batches(10**6)]) / 255
+    times = {"engine": 0.0, "module": 0.0}
+    for x in tqdm(X, desc="alone", leave=False):
+        module = problem.subnetwork(x).module()
+        problem.evaluate(x)  # weights are folded and laid out when they are first used
+        times["engine"] += evaluated(problem, x[None])[0]
+        start = time.perf_counter()
+        with torch.inference_mode():
+            for batch in images.split(problem.engine.batch_size):
+                module(batch)
+        times["module"] += time.perf_counter() - start
+    print(
+        f"  one at a time over the plain forward as a module ({len(X)} subnetworks): {times['engine'] / times['module']:.3f}"
+    )
+
+
+def grouped(problem, name, X):
+    """One at a time against together: multiply-adds and time. In turns, eighths of the group being done alone."""
+    together, F = evaluated(problem, X)
+    single = [evaluated(problem, x[None]) for x in tqdm(X, desc=name, leave=False)]
+    again, _ = evaluated(problem, X)
+    assert [errors[0] for _, errors in single] == F.tolist(), "grouping has changed a result"
+    subnetworks = [problem.subnetwork(x) for x in X]
+    plans = list(problem.engine.plans(subnetworks))
+    cost = sum(s.cost for s in subnetworks) / sum(plan.cost for plan in plans)
+    seconds = sum(seconds for seconds, _ in single) / ((together + again) / 2)
+    distinct = len({subnetwork.key for subnetwork in subnetworks})
+    memory = max(plan.memory for plan in plans) / 2**20
+    print(
+        f"  {name}: {distinct} subnetworks, {cost:.2f}× fewer multiply-adds, {seconds:.2f}× less time, in {len(plans)} "
+        f"group{'s' * (len(plans) > 1)}, {memory:,.0f} MiB of tensors at most"
+    )
+
+
+def saved(problem, X):
+    """How many times fewer multiply-adds a group takes than its members alone."""
+    subnetworks = [problem.subnetwork(x) for x in X]
+    return sum(s.cost for s in subnetworks) / sum(plan.cost for plan in problem.engine.plans(subnetworks))
+
+
+def windows(problem, name, X, size):
+    ratios = [saved(problem, X[at : at + size]) for at in range(0, len(X) - size + 1, size // 2)]
+    quartiles = " ".join(f"{value:.2f}" for value in np.quantile(ratios, [0, 0.25, 0.5, 0.75, 1]))
+    print(f"  multiply-adds saved by groups of {size} consecutive {name}: {quartiles} (least, quartiles, most)")
+
+
+# ---------------------------------------------------------------------------------------------------------------- parts
+
+
+def cifar10(folder, requested=2_000, pop_size=64):
+    problem = cifar10_problem(folder, 32)
+    print(f"CIFAR-10, {problem.space!r}, {problem.engine.batch_size} images", flush=True)
+    alone(problem, initial(problem, 24))
+    grouped(problem, "random initial population", initial(problem, 64))
+    callback = Recorded()
+    start = time.perf_counter()
+    result = minimize(
+        problem, nsga2(pop_size=pop_size), ("n_gen", requested // pop_size + 1), seed=1, callback=callback
+    )
+    seconds = time.perf_counter() - start
+    evaluations, X = result.algorithm.evaluator, np.array(result.algorithm.callback.found)
+    real = distinct(problem, X)
+    assert len(real) == evaluations.real
+    print(
+        f"  NSGA-II (n = {pop_size}): {evaluations.skipped / evaluations.requested:.1%} of {evaluations.requested:,} requested evaluations are answered by the memo"
+    )
+    for size in (64, 256):
+        windows(problem, "evaluations", real, size)
+        windows(problem, "requests", X, size)
+    for first in range(64, len(real) - 63, len(real) // 4):
+        grouped(problem, f"NSGA-II from evaluation {first} on", real[first : first + 64])
+    chosen = X[np.random.default_rng(1).permutation(len(X))[:200]]
+    single = sum(evaluated(problem, x[None])[0] for x in tqdm(chosen, desc="alone", leave=False)) / len(chosen)
+    per_request = seconds / evaluations.requested
+    print(
+        f"  milliseconds per requested evaluation: {1e3 * per_request:.0f} in the search, {1e3 * single:.0f} without memo and "
+        f"groups ({len(chosen)} of them): {single / per_request:.2f}× less"
+    )
+
+
+def imagenet():
+    problem = imagenet_problem(8, 8)
+    print(f"ImageNet size, {problem.space!r}, {problem.engine.batch_size} images", flush=True)
+    alone(problem, initial(problem, 8))
+    grouped(problem, "random initial population", initial(problem, 64))
+    callback = Recorded()
+    small = imagenet_problem(2, 2)
+    result = minimize(small, nsga2(pop_size=64), ("n_evals", 320), seed=1, callback=callback)
+    real = distinct(problem, result.algorithm.callback.found)
+    windows(problem, "evaluations of NSGA-II", real, 64)
+    grouped(problem, f"NSGA-II from evaluation {len(real) - 64} on", real[-64:])
+
+
+def memory(budget):
+    """Peak memory of evaluating 16 subnetworks of the ImageNet pair in groups that may take so many MiB."""
+    problem = imagenet_problem(32, 32, budget * 2**20)
+    X = initial(problem, 16)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
+    now = current_memory()
+    problem.evaluate(X)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
+    plans = list(problem.engine.plans([problem.subnetwork(x) for x in X]))
+    weights = sum(tensor_bytes(problem)) / 2**20
+    print(
+        f"  budget {budget:,} MiB: {len(plans)} groups, at most {max(p.memory for p in plans) / 2**20:,.0f} MiB planned; the "
+        f"process grew by {peak - now:,.0f} MiB, of which the engine's own weights are up to {weights:,.0f} MiB "
+        f"(peak before: {before:,.0f} MiB)"
+    )
+
+
+def tensor_bytes(problem):
+    """Of what the engine has laid out or folded for itself."""
+    for network in problem.space.networks:
+        yield sum(weight.nbytes for weight in network.weights.values())
+
+
+def current_memory():
+    """Resident MiB of this process."""
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * resource.getpagesize() / 2**20
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "--data", type=pathlib.Path, default="../shared/data", help="folder with networks.py (default: ../shared/data)"
+    )
+    parser.add_argument("--only", choices=["cifar10", "imagenet", "memory"], help="one part of the benchmark")
+    parser.add_argument("--memory-of", type=int, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.memory_of:
+        memory(arguments.memory_of)
+        raise SystemExit
+    if arguments.only in (None, "cifar10"):
+        cifar10(arguments.data)
+    if arguments.only in (None, "imagenet"):
+        imagenet()
+    if arguments.only in (None, "memory"):
+        print("Memory of groups, 16 random subnetworks of the ImageNet pair, 32 images at a time", flush=True)
+        for budget in (600, 1_200, 2_400):
+            subprocess.run([sys.executable, __file__, "--memory-of", str(budget)], check=True)
