@@ -78,9 +78,10 @@ class Split:
     def __init__(self, name: str, source: Any):
         if isinstance(source, torch.Tensor):
             source = (source,)
+        items = source.dataset if isinstance(source, DataLoader) else source
         if isinstance(source, (tuple, list)) and source and all(isinstance(part, torch.Tensor) for part in source):
             source = tuple(source[:2])
-        elif not isinstance(source, (Dataset, DataLoader)) or not hasattr(source, "__len__"):
+        elif not isinstance(items, Dataset) or not hasattr(items, "__len__"):
             raise TypeError(
                 f"the {name} split is a {type(source).__name__}; give a pair of tensors (images, labels), a Dataset with "
                 "a length, or a DataLoader."
@@ -93,8 +94,7 @@ class Split:
             raise ValueError(f"the {name} split is empty.")
         first = next(self._pieces())
         self.is_dense = first[1] is not None and first[1].ndim > 1
-        self.image_shape = tuple(first[0].shape[1:])
-        self._fits = len(self) * first[0][0].nbytes <= CACHE
+        self._fits = isinstance(source, tuple) or len(self) * first[0][0].nbytes <= CACHE
         self._kept: Batch | None = None
         self._load()
 
@@ -120,15 +120,18 @@ class Split:
         self._check("the", *(next(self._pieces()) if self._kept is None else self._kept))
 
     def _load(self) -> None:
-        if self._kept is None and self._fits:
-            total = len(self) if len(self) > 1_000 else None
-            with tqdm(total=total, desc=f"read {self.name}", unit=" images", disable=None, delay=2, leave=False) as bar:
-                images, labels = [], []
-                for x, y in self._pieces():
-                    images.append(x)
-                    labels.append(y)
-                    bar.update(len(x))
-            self._kept = torch.cat(images), None if labels[0] is None else torch.cat(labels)
+        if self._kept is not None or not self._fits:
+            return
+        if isinstance(self._source, tuple):
+            (self._kept,) = self._pieces()
+            return
+        images, labels = [], []
+        with tqdm(total=len(self), desc=f"read {self.name}", disable=None, delay=2, leave=False) as bar:
+            for x, y in self._pieces():
+                images.append(x)
+                labels.append(y)
+                bar.update(len(x))
+        self._kept = torch.cat(images), None if labels[0] is None else torch.cat(labels)
 
     def _rebatched(self, batch_size: int) -> Iterator[Batch]:
         images, labels = [], []

@@ -111,7 +111,7 @@ class Endless(IterableDataset):
         yield torch.rand(*IMAGE), 0
 
 
-@pytest.mark.parametrize("source", [3, "folder", Endless(), (), [torch.rand(2, *IMAGE), [0, 1]]])
+@pytest.mark.parametrize("source", [3, "folder", Endless(), DataLoader(Endless()), (), [torch.rand(2, *IMAGE), [0, 1]]])
 def test_what_is_no_data_fails_at_construction(source):
     with pytest.raises(TypeError, match="give a pair of tensors"):
         Task(validation=source)
