@@ -105,7 +105,7 @@ def alone(problem, X):
 
 
 def grouped(problem, name, X):
-    """One at a time against together: multiply-adds and time. In turns, eighths of the group being done alone."""
+    """One at a time against together, before and behind: multiply-adds and time."""
     together, F = evaluated(problem, X)
     single = [evaluated(problem, x[None]) for x in tqdm(X, desc=name, leave=False)]
     again, _ = evaluated(problem, X)
@@ -114,10 +114,10 @@ def grouped(problem, name, X):
     plans = list(problem.engine.plans(subnetworks))
     cost = sum(s.cost for s in subnetworks) / sum(plan.cost for plan in plans)
     seconds = sum(seconds for seconds, _ in single) / ((together + again) / 2)
-    distinct = len({subnetwork.key for subnetwork in subnetworks})
+    different = len({subnetwork.key for subnetwork in subnetworks})
     memory = max(plan.memory for plan in plans) / 2**20
     print(
-        f"  {name}: {distinct} subnetworks, {cost:.2f}× fewer multiply-adds, {seconds:.2f}× less time, in {len(plans)} "
+        f"  {name}: {different} subnetworks, {cost:.2f}× fewer multiply-adds, {seconds:.2f}× less time, in {len(plans)} "
         f"group{'s' * (len(plans) > 1)}, {memory:,.0f} MiB of tensors at most"
     )
 
@@ -157,8 +157,9 @@ def cifar10(folder, requested=2_000, pop_size=64):
     for size in (64, 256):
         windows(problem, "evaluations", real, size)
         windows(problem, "requests", X, size)
-    for first in range(64, len(real) - 63, len(real) // 4):
-        grouped(problem, f"NSGA-II from evaluation {first} on", real[first : first + 64])
+    for name, genotypes in (("request", X), ("evaluation", real)):
+        for first in range(64, len(genotypes) - 63, len(genotypes) // 3):
+            grouped(problem, f"64 of NSGA-II from {name} {first} on", genotypes[first : first + 64])
     chosen = X[np.random.default_rng(1).permutation(len(X))[:200]]
     single = sum(evaluated(problem, x[None])[0] for x in tqdm(chosen, desc="alone", leave=False)) / len(chosen)
     per_request = seconds / evaluations.requested
@@ -176,9 +177,10 @@ def imagenet():
     callback = Recorded()
     small = imagenet_problem(2, 2)
     result = minimize(small, nsga2(pop_size=64), ("n_evals", 320), seed=1, callback=callback)
-    real = distinct(problem, result.algorithm.callback.found)
-    windows(problem, "evaluations of NSGA-II", real, 64)
-    grouped(problem, f"NSGA-II from evaluation {len(real) - 64} on", real[-64:])
+    X = np.array(result.algorithm.callback.found)
+    for name, genotypes in (("request", X), ("evaluation", distinct(problem, X))):
+        windows(problem, f"{name}s of NSGA-II", genotypes, 64)
+        grouped(problem, f"the last 64 {name}s of NSGA-II", genotypes[-64:])
 
 
 def memory(budget):
