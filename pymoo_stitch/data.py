@@ -29,7 +29,8 @@ def image_folder(
     Folders that are all numbers are class numbers (ImageNetV2), and folders that are all WordNet ids get their number
     among the classes of ImageNet-1k, also if only some are there. Otherwise classes are numbered by name.
 
-    :param size: height and width of the images.
+    :param size: height and width of the images. For a square the shorter side is resized and the centre taken; for
+        another size both sides are resized.
     :param crop: which part of the resized image the crop from its centre takes.
     """
     height, width = (size, size) if isinstance(size, int) else size

@@ -18,18 +18,22 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from .graph import Batch, Node, Ref, Weight, leaves, resolver, substitute
+from .graph import INPUT, Batch, Node, Ref, Weight, leaves, resolver, substitute
 from .metrics import METRICS
+from .network import Network
 from .operators import FRESH, IN_PLACE, VIEWS, is_alias, lookup, lookup_in_place
 from .selection import Step
 from .supernet import Subnetwork
 from .task import Split
 
+_NAN = "nan"
+"""Beside the metrics: whether there was NaN among the predictions."""
+
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of evaluating one subnetwork: a value for each metric, the time it took (its share of its group's), and
-    the reason if it failed, else nothing. A failed one has the worst value of every metric."""
+    """What came of evaluating one subnetwork: a value for each metric, its share of the time that was taken, and the
+    reason if it failed, else nothing. A failed one has the worst value of every metric."""
 
     metrics: dict[str, float]
     seconds: float
@@ -39,13 +43,14 @@ class Outcome:
 class Engine:
     """Evaluates subnetworks on one device, without gradients.
 
-    Convolutions run channels-last, and a batch norm behind a convolution is folded into it; where a stitch reads the tap
-    between the two, that is computed by itself.
+    Convolutions run channels-last, and a batch norm behind a convolution is folded into it, unless others in the network
+    read what lies between. Where a stitch reads it, the convolution is computed by itself as well: if it was not folded for
+    some subnetworks and folded for others, these would share nothing from there on.
 
     :param device: the CPU by default.
     :param batch_size: of how many images a batch consists. What is evaluated together changes no result, but the size
         of batches may change how they are rounded.
-    :param memory: how many bytes the tensors of a batch may take, weights not counted. Subnetworks that would need more
+    :param memory: how many bytes the tensors of a batch may take, not counting weights and what metrics take. Subnetworks that would need more
         together are evaluated in several groups; one that would need more alone fails. By default 2 GiB, or a quarter
         of what the device has if that is less.
     """
@@ -58,16 +63,70 @@ class Engine:
         self.batch_size = batch_size
         self.memory = min(2**31, _device_memory(self.device) // 4) if memory is None else memory
         self._operations: dict[tuple, _Operation] = {}
+        self._foldable: dict[int, dict[str, str]] = {}
         self._stitches: dict[int, tuple[list, _Operation]] = {}
 
     def evaluate(self, subnetworks: Sequence[Subnetwork], split: Split, metrics: Iterable[str]) -> list[Outcome]:
-        """The metrics of each subnetwork on a split, in the order given. A subnetwork that raises an error or predicts
-        NaN is an outcome with a reason."""
-        metrics = tuple(metrics)
-        outcomes: dict[int, Outcome] = {}
-        for plan in self.plans(subnetworks):
-            outcomes |= zip(plan.numbers, self._outcomes(plan, split, metrics), strict=True)
-        return [outcomes[i] for i in range(len(subnetworks))]
+        """The metrics of each subnetwork on a split, in the order given, in one pass over it. A subnetwork that raises
+        an error or predicts NaN is an outcome with a reason."""
+        start, metrics = time.perf_counter(), tuple(metrics)
+        if unknown := [name for name in metrics if name not in METRICS]:
+            raise ValueError(f"there is no metric {unknown[0]!r}; there are {', '.join(METRICS)}.")
+        plans = list(self.plans(subnetworks))
+        failed = {number: self._too_large(plan) for plan in plans for number in plan.numbers}
+        sums: dict[tuple[int, str], torch.Tensor] = {}
+        for images, labels in split.batches(self.batch_size) if plans else ():
+            if labels is None:
+                raise ValueError(f"the {split.name} split has no labels to evaluate on.")
+            images, labels = self._prepared(images), labels.to(self.device)
+            for i, plan in enumerate(plans):
+                found = self._sums(plan, images, labels, metrics, failed)
+                for key, value in found.items():
+                    sums[key] = sums[key] + value if key in sums else value
+                if any(failed[number] for number in plan.numbers):
+                    plans[i] = Plan([program for program in plan.programs if not failed[program.number]])
+        values = [
+            {name: METRICS[name].value(sums[number, name].cpu()) for name in metrics if not failed[number]}
+            for number in range(len(subnetworks))
+        ]
+        seconds = (time.perf_counter() - start) / max(1, len(subnetworks))
+        outcomes = []
+        for number, found in enumerate(values):
+            broken = not failed[number] and sums[number, _NAN].item()
+            wrong = [f"its {name} is {value}" for name, value in found.items() if not math.isfinite(value)]
+            reason = failed[number] or ("it predicts NaN" if broken else ", ".join(wrong))
+            worst = {name: METRICS[name].worst for name in metrics}
+            outcomes.append(Outcome(worst, seconds, reason) if reason else Outcome(found, seconds))
+        return outcomes
+
+    def _sums(
+        self, plan: "Plan", images: torch.Tensor, labels: torch.Tensor, metrics: tuple[str, ...], failed: dict[int, str]
+    ) -> dict[tuple[int, str], torch.Tensor]:
+        """What the subnetworks of a plan add to their metrics by this batch. Why one cannot goes to `failed`."""
+        found: dict[tuple[int, str], torch.Tensor] = {}
+
+        def add(number: int, output: torch.Tensor) -> None:
+            found[number, _NAN] = output.isnan().any()
+            for name in metrics:
+                found[number, name] = METRICS[name].sums(output, labels)
+
+        try:
+            if not failed[plan.numbers[0]]:
+                plan.run(images, add)
+        except Exception as error:
+            if len(plan.programs) == 1:
+                failed[plan.numbers[0]] = f"{type(error).__name__}: {error}"
+                return {}
+            found = {}  # whose fault it is shows when each is alone
+            for program in plan.programs:
+                found |= self._sums(Plan([program]), images, labels, metrics, failed)
+        return found
+
+    def _too_large(self, plan: "Plan") -> str:
+        """Why this plan cannot be run, or nothing."""
+        if plan.memory <= self.memory:
+            return ""
+        return f"a batch of {self.batch_size} images takes {plan.memory:,} bytes, and {self.memory:,} are allowed"
 
     def predict(self, subnetworks: Sequence[Subnetwork], images: torch.Tensor) -> list[torch.Tensor]:
         """What each subnetwork gives for the images, on the CPU."""
@@ -105,37 +164,6 @@ class Engine:
                 middle = len(group) // 2
                 pending += [group[middle:], group[:middle]]
 
-    def _outcomes(self, plan: "Plan", split: Split, metrics: tuple[str, ...]) -> list[Outcome]:
-        start = time.perf_counter()
-        if plan.memory > self.memory:
-            reason = f"a batch of {self.batch_size} images takes {plan.memory:,} bytes, and {self.memory:,} are allowed"
-            return [_failure(metrics, 0.0, reason)]
-        sums: dict[tuple[int, str], torch.Tensor] = {}
-        broken: dict[int, torch.Tensor] = {}
-        for images, labels in split.batches(self.batch_size):
-            labels = labels.to(self.device)
-
-            def add(number: int, output: torch.Tensor, labels: torch.Tensor = labels) -> None:
-                broken[number] = broken.get(number, False) | output.isnan().any()
-                for name in metrics:
-                    sums[number, name] = sums.get((number, name), 0) + METRICS[name].sums(output, labels)
-
-            try:
-                plan.run(self._prepared(images), add)
-            except Exception as error:
-                if len(plan.programs) > 1:  # whose fault it is shows when each is alone
-                    alone = (Plan([program]) for program in plan.programs)
-                    return [outcome for single in alone for outcome in self._outcomes(single, split, metrics)]
-                return [_failure(metrics, time.perf_counter() - start, f"{type(error).__name__}: {error}")]
-        seconds = (time.perf_counter() - start) / len(plan.programs)
-        outcomes = []
-        for number in plan.numbers:
-            values = {name: METRICS[name].value(sums[number, name].cpu()) for name in metrics}
-            wrong = [f"its {name} is {value}" for name, value in values.items() if not math.isfinite(value)]
-            reason = "it predicts NaN" if broken[number] else ", ".join(wrong)
-            outcomes.append(_failure(metrics, seconds, reason) if reason else Outcome(values, seconds))
-        return outcomes
-
     def _prepared(self, images: torch.Tensor) -> torch.Tensor:
         images = _channels_last(images, self.device)
         return images.float() / 255 if images.dtype is torch.uint8 else images
@@ -147,23 +175,22 @@ class Engine:
         those it reads by their place in the list counted from 1; 0 is the input."""
         values: list[_Value] = []
         place: dict[int, int] = {}
-        convolutions: dict[int, Step] = {}
+        steps: dict[int, Step] = {}
         for step in subnetwork.steps():
+            steps[step.id] = step
             if step.link is not None:
-                operation = self._stitch(subnetwork.stitches[step.link.stitch])
-                size, reads = self.batch_size * 4 * math.prod(step.link.target.shape), step.reads.values()
+                operation, cost = self._stitch(subnetwork.stitches[step.link.stitch]), step.cost
+                reads = tuple(place[i] for i in step.reads.values())
+                size = self.batch_size * 4 * math.prod(step.link.target.shape)
             else:
-                folded = convolutions.get(next(iter(step.reads.values()), None)) if _is_norm(step) else None
-                operation = self._node(step) if folded is None else self._folded(folded, step)
+                convolution = self._convolution_before(step, steps)
+                operation = self._node(step) if convolution is None else self._folded(convolution, step)
+                named = {name: place[i] for name, i in (convolution or step).reads.items()} | {INPUT: 0}
+                reads, cost = tuple(named[name] for name in operation.names), operation.cost
                 size = _bytes(step.node, self.batch_size)
-                named = step.reads if folded is None else folded.reads
-                reads = (named.get(name) for name in operation.names)
-                if _is_convolution(step):
-                    convolutions[step.id] = step
-            cost = step.cost if step.link is not None else operation.cost
-            reads = tuple(place.get(i, 0) for i in reads)
-            if size is None:  # several tensors: as much as they are taken from
-                size = sum(values[i - 1].size for i in reads if i)
+                if size is None:  # several tensors, at most values and indices of all that is read
+                    image = 4 * self.batch_size * math.prod(step.network.input_shape)
+                    size = 3 * sum(values[i - 1].size if i else image for i in reads)
             values.append(_Value(operation, reads, cost, size))
             place[step.id] = len(values)
         results = tuple(place[i] for i in subnetwork.results)
@@ -178,6 +205,14 @@ class Engine:
         if key not in self._operations:
             self._operations[key] = self._operation(step.node, step.network.weights, step.network)
         return self._operations[key]
+
+    def _convolution_before(self, step: Step, steps: dict[int, Step]) -> Step | None:
+        """The convolution that is folded into this step, if it is a norm and no stitch has taken its place."""
+        if id(step.network) not in self._foldable:
+            self._foldable[id(step.network)] = _foldable(step.network)
+        name = self._foldable[id(step.network)].get(step.node.name)
+        source = steps[step.reads[name]] if name else step
+        return source if name and source.link is None else None
 
     def _folded(self, convolution: Step, norm: Step) -> "_Operation":
         key = id(norm.network), norm.node.name, "folded"
@@ -194,7 +229,9 @@ class Engine:
             owner,
             node.cost,
             names,
-            _compiled(lookup_in_place(op), node, names, held, self.device) if op in IN_PLACE else None,
+            _compiled(lookup_in_place(op), node, names, held, self.device)
+            if op in IN_PLACE and isinstance(node.args[0], Ref)
+            else None,
             (node.shape, node.dtype) if op in FRESH or op in IN_PLACE else None,
             op in FRESH,
             op not in VIEWS,
@@ -203,7 +240,8 @@ class Engine:
 
     def _stitch(self, stitch: nn.Module) -> "_Operation":
         """A stitch may be fitted anew while the engine lives: its tensors' versions tell."""
-        version = [(tensor.data_ptr(), tensor._version) for tensor in stitch.state_dict(keep_vars=True).values()]
+        tensors = stitch.state_dict(keep_vars=True).values()
+        version = [(tensor.data_ptr(), 0 if tensor.is_inference() else tensor._version) for tensor in tensors]
         if id(stitch) not in self._stitches or self._stitches[id(stitch)][0] != version:
             if self.device.type == "cpu" and all(_channels_last(p, self.device) is p for p in stitch.parameters()):
                 held = stitch
@@ -220,10 +258,6 @@ def _device_memory(device: torch.device) -> int:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, OSError, ValueError):  # not every system tells
         return 2**33
-
-
-def _failure(metrics: Iterable[str], seconds: float, reason: str) -> Outcome:
-    return Outcome({name: METRICS[name].worst for name in metrics}, seconds, reason)
 
 
 # -------------------------------------------------------------------------------------------------------------- programs
@@ -335,14 +369,22 @@ def _compiled(
 # --------------------------------------------------------------------------------------------------------------- folding
 
 
-def _is_convolution(step: Step) -> bool:
-    node = step.node
-    return node.op in ("aten.conv2d.default", "aten.conv2d.padding") and _are_weights(node.args[1:3])
-
-
-def _is_norm(step: Step) -> bool:
-    node = step.node
-    return node.op == "aten.batch_norm.default" and _are_weights(node.args[1:5]) and not node.args[5]
+def _foldable(network: Network) -> dict[str, str]:
+    """For each batch norm that can be folded into the convolution before it, the name of that. Nobody else in the
+    network reads the convolution."""
+    readers = Counter(name for node in network.nodes for name in node.inputs()) + Counter([network.output])
+    convolutions = {
+        node.name
+        for node in network.nodes
+        if node.op in ("aten.conv2d.default", "aten.conv2d.padding") and _are_weights(node.args[1:3])
+    }
+    norms = [
+        node
+        for node in network.nodes
+        if node.op == "aten.batch_norm.default" and _are_weights(node.args[1:5]) and not node.args[5]
+    ]
+    before = {norm.name: norm.args[0].node for norm in norms if isinstance(norm.args[0], Ref)}
+    return {norm: name for norm, name in before.items() if name in convolutions and readers[name] == 1}
 
 
 def _are_weights(arguments: Sequence[Any]) -> bool:

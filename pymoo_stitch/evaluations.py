@@ -20,7 +20,8 @@ class Evaluations(Evaluator):
     second one, whether the first has been evaluated or is still being, gets the first one's result and is *skipped*.
     `n_eval`, what pymoo's `("n_evals", N)` looks at, counts real evaluations only, for every algorithm alike.
 
-    As a pymoo evaluator: `minimize(problem, algorithm, ("n_evals", 2_000), evaluator=Evaluations())`. An algorithm that
+    As a pymoo evaluator: `minimize(problem, algorithm, ("n_evals", 2_000), evaluator=Evaluations())`. Each run needs a new
+    one: the counters go on. An algorithm that
     does not wait calls `request` and `complete`, which is what `eval` does too.
 
     `requested` = `real` + `skipped` + those in flight; `failed` counts those of the real ones that gave no result: their
@@ -55,9 +56,13 @@ class Evaluations(Evaluator):
     def _eval(
         self, problem: Problem, pop: Population, evaluate_values_of: list[str], algorithm: Any = None, **kwargs: Any
     ) -> None:
-        new = [individual for individual in pop if self.request(problem, individual)]
-        if new:
-            try:
+        new: list[Individual] = []
+        try:
+            for individual in pop:
+                if self.request(problem, individual):
+                    new.append(individual)
+            out = {}
+            if new:
                 out = problem.evaluate(
                     np.array([individual.X for individual in new]),
                     return_values_of=evaluate_values_of,
@@ -65,11 +70,11 @@ class Evaluations(Evaluator):
                     algorithm=algorithm,
                     **kwargs,
                 )
-            except BaseException:
-                self.forget(new)
-                raise
-            for i, individual in enumerate(new):
-                self.complete(individual, {name: values[i] for name, values in out.items() if values is not None})
+        except BaseException:
+            self.forget(new)
+            raise
+        for i, individual in enumerate(new):
+            self.complete(individual, {name: values[i] for name, values in out.items() if values is not None})
         if algorithm is not None and self.is_exhausted:
             warnings.warn(
                 f"none of the last {self.skipped_in_a_row:,} individuals was new: the run ends after {self.real:,} "
@@ -91,8 +96,8 @@ class Evaluations(Evaluator):
             self._problem = problem
         elif self._problem is not problem:
             raise ValueError("these evaluations are of another problem. Use a new Evaluations() for each problem.")
-        self.requested += 1
         key = self._key(individual)
+        self.requested += 1
         number, result = self._known.get(key, (self.real, None))
         if number < self.real:
             self._skip(individual, result)
@@ -127,8 +132,14 @@ class Evaluations(Evaluator):
             self.requested -= len(self._waiting.pop(self._key(individual)))
 
     def _key(self, individual: Individual) -> Any:
-        key = getattr(self._problem, "key", None)
-        return np.asarray(individual.X).tobytes() if key is None else key(individual.X)
+        if hasattr(self._problem, "key"):
+            return self._problem.key(individual.X)
+        x = np.asarray(individual.X)
+        if x.dtype == object:
+            raise TypeError(
+                "genotypes are compared by their values, which those of objects do not tell; give the problem a key(x)."
+            )
+        return x.tobytes()
 
     def _skip(self, individual: Individual, result: dict[str, Any]) -> None:
         self.skipped += 1
@@ -154,11 +165,12 @@ class Evaluations(Evaluator):
     def __deepcopy__(self, memo: dict[int, Any]) -> "Evaluations":
         new = copy.copy(self)
         memo[id(self)] = new
+        new._problem = copy.deepcopy(self._problem, memo)
         new._waiting = copy.deepcopy(self._waiting, memo)
         return new
 
 
 def _answer(individual: Individual, result: Mapping[str, Any]) -> None:
     for name, value in result.items():
-        individual.set(name, value)
+        individual.set(name, value.copy() if isinstance(value, np.ndarray) else value)
     individual.evaluated.update(result)

@@ -25,10 +25,10 @@ Normalization = tuple[tuple[float, ...], tuple[float, ...]]
 
 @dataclass(frozen=True)
 class Trained:
-    """What images a network was trained on: their normalisation, and their height and width."""
+    """What images a network was trained on: their normalisation, and their height and width, None if unknown."""
 
     normalization: Normalization
-    size: tuple[int, int]
+    size: tuple[int, int] | None
 
 
 @dataclass(frozen=True)
@@ -77,10 +77,11 @@ def default_name(module: nn.Module) -> str:
 def trained_on(module: nn.Module) -> Trained | None:
     """What a timm model's configuration says of its images; None for other modules."""
     config = getattr(module, "pretrained_cfg", None)
-    if not isinstance(config, dict) or not all(config.get(key) for key in ("mean", "std", "input_size")):
+    if not isinstance(config, dict) or not config.get("mean") or not config.get("std"):
         return None
     mean, std = (tuple(map(float, config[key])) for key in ("mean", "std"))
-    return Trained((mean, std), tuple(config["input_size"][-2:]))
+    size = config.get("input_size")
+    return Trained((mean, std), size and tuple(size[-2:]))
 
 
 def check_name(name: str) -> None:

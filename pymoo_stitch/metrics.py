@@ -30,9 +30,6 @@ class Metric:
         """What is to be minimised: 1 − value of a metric that should be large, else the value."""
         return 1 - value if self.best > self.worst else value
 
-    def fits(self, labels: torch.Tensor) -> bool:
-        return self.dense is None or self.dense == (labels.ndim > 1)
-
 
 def _rows(outputs: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Logits [N, C] and labels [N] of all images, or of all pixels that count."""
@@ -75,6 +72,13 @@ def _mean_iou(confusion: torch.Tensor) -> float:
     return (both[present] / either[present]).mean().item() if present.any() else 0.0
 
 
+def _bounded_mean(sums: torch.Tensor) -> float:
+    return min(_mean(sums), _WORST_CROSS_ENTROPY)
+
+
+_WORST_CROSS_ENTROPY = 100.0
+
+
 def _cross_entropy(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     logits, labels = _rows(outputs, labels)
     return _pair(F.cross_entropy(logits, labels, reduction="sum"), len(labels))
@@ -84,7 +88,7 @@ def _calibration(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     """For each bin of the predicted class's probability: predictions, the sum of their probabilities, right ones."""
     logits, labels = _rows(outputs, labels)
     probability, predicted = logits.softmax(1).max(1)
-    bins = (probability * BINS).long().clamp_max(BINS - 1)
+    bins = (probability.nan_to_num() * BINS).long().clamp_max(BINS - 1)
     columns = torch.stack([torch.ones_like(probability), probability, predicted == labels]).double()
     return torch.zeros(3, BINS, dtype=torch.float64, device=outputs.device).index_add_(1, bins, columns)
 
@@ -98,8 +102,8 @@ METRICS: dict[str, Metric] = {
     "accuracy": Metric(_accuracy, _mean, dense=False),
     "pixel_accuracy": Metric(_pixel_accuracy, _mean, dense=True),
     "mean_iou": Metric(_confusion, _mean_iou, dense=True),
-    "cross_entropy": Metric(_cross_entropy, _mean, best=0.0, worst=100.0),
+    "cross_entropy": Metric(_cross_entropy, _bounded_mean, best=0.0, worst=_WORST_CROSS_ENTROPY),
     "calibration_error": Metric(_calibration, _calibration_error, best=0.0, worst=1.0),
 }
 """Top-1 accuracy; [G]'s accuracy of segmentations, the mean over images of the part of pixels that are right; the mean
-over classes of intersection over union; mean cross-entropy in nats; expected calibration error."""
+over classes of intersection over union; mean cross-entropy in nats, at most 100; expected calibration error."""

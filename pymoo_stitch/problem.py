@@ -22,8 +22,7 @@ from .task import Task
 
 class Space(Protocol):
     """Whatever genotypes select subnetworks from. A supernet is one. What it may offer besides: `references`, named
-    genotypes to compare with; `n_choices`, how many of the last variables are the output switch; `max_cost`, more than
-    any subnetwork's cost; `networks`."""
+    genotypes to compare with, and `n_choices`, how many of the last variables are the output switch."""
 
     n_var: int
 
@@ -89,6 +88,13 @@ class StitchProblem(Problem):
 
     def subnetwork(self, x: Sequence[bool] | np.ndarray) -> Subnetwork:
         """What a genotype selects."""
+        x = np.asarray(x)
+        if x.dtype.kind == "f" and not np.isin(x, (0, 1)).all():
+            raise ValueError(
+                f"genotypes are binary, but {x[~np.isin(x, (0, 1))].flat[0]} is among the values of one. Give the "
+                "algorithm binary operators: use pymoo_stitch.algorithms.nsga2(), or BinaryRandomSampling, "
+                "TwoPointCrossover and BitflipMutation."
+            )
         return self.space.subnetwork(x)
 
     def active(self, x: Sequence[bool] | np.ndarray) -> np.ndarray:
@@ -102,7 +108,7 @@ class StitchProblem(Problem):
     @cached_property
     def sampling(self) -> BinarySampling:
         """[G] 7: each variable is 1 with p = 6.18/n_var; all outputs of the output switch are equally frequent."""
-        return BinarySampling(min(0.5, 6.18 / self.n_var), getattr(self.space, "n_choices", 0))
+        return BinarySampling(min(0.5, 6.18 / max(1, self.n_var)), getattr(self.space, "n_choices", 0))
 
     # -------------------------------------------------------------------------------------------------------- evaluating
 
@@ -110,12 +116,16 @@ class StitchProblem(Problem):
         out.update(self._results(X, self.split, self.task.metrics))
 
     def references(self, split: str | None = None) -> Population:
-        """Each network alone and their ensemble, evaluated, with its `name`. They cost a search nothing of its budget."""
+        """Each network alone and their ensemble, evaluated by every metric that fits the task, with its `name`. They
+        cost a search nothing of its budget."""
         split = split or self.split
         if split not in self._references:
             named = self._named_references()
             pop = self._evaluated(np.array(list(named.values())), split)
             pop.set("name", list(named))
+            for name, reason in zip(named, pop.get("failed"), strict=True):
+                if reason:
+                    raise RuntimeError(f"the reference {name} cannot be evaluated on the {split} split: {reason}.")
             self._references[split] = pop
         return self._references[split]
 
@@ -145,13 +155,7 @@ class StitchProblem(Problem):
 
     def _results(self, X: np.ndarray, split: str, metrics: tuple[str, ...]) -> dict[str, np.ndarray]:
         """Whatever is known of each genotype, a row for each."""
-        try:
-            subnetworks = [self.subnetwork(x) for x in X]
-        except ValueError as error:
-            raise ValueError(
-                f"{error} pymoo's algorithms need binary operators for this problem: use "
-                "pymoo_stitch.algorithms.nsga2(), or BinaryRandomSampling, TwoPointCrossover and BitflipMutation."
-            ) from error
+        subnetworks = [self.subnetwork(x) for x in X]
         outcomes = self.engine.evaluate(subnetworks, self.task[split], metrics)
         results = {
             "F": np.array([self._objectives(*pair) for pair in zip(subnetworks, outcomes, strict=True)]),
@@ -166,7 +170,7 @@ class StitchProblem(Problem):
         return results
 
     def _objectives(self, subnetwork: Subnetwork, outcome: Outcome) -> tuple[float, float]:
-        cost = getattr(self.space, "max_cost", subnetwork.cost) if outcome.failed else subnetwork.cost
+        cost = subnetwork.supernet.max_cost if outcome.failed else subnetwork.cost
         return cost, self.metric.error(outcome.metrics[self.task.metric])
 
     # ------------------------------------------------------------------------------------------------------- comparing
@@ -194,10 +198,10 @@ class StitchProblem(Problem):
 
 
 def _warn_of_other_sizes(networks: Iterable[Network]) -> None:
-    others = [n for n in networks if n.trained and len(n.input_shape) == 3 and n.trained.size != n.input_shape[1:]]
+    others = [n for n in networks if n.trained and n.trained.size not in (None, n.input_shape[-2:])]
     if others:
         described = ", ".join("{} for {}×{}".format(network.name, *network.trained.size) for network in others)
-        size = "×".join(map(str, others[0].input_shape[1:]))
+        size = "×".join(map(str, others[0].input_shape[-2:]))
         warnings.warn(f"images are {size}, but other sizes were trained for: {described}.", stacklevel=3)
 
 

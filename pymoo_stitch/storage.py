@@ -158,7 +158,7 @@ def _write_trained(trained: Trained | None) -> dict[str, Any] | None:
     if trained is None:
         return None
     mean, std = trained.normalization
-    return {"mean": list(mean), "std": list(std), "size": list(trained.size)}
+    return {"mean": list(mean), "std": list(std), "size": trained.size and list(trained.size)}
 
 
 def _write_node(node: Node) -> dict[str, Any]:
@@ -272,6 +272,8 @@ def _read_trained(item: Any) -> Trained | None:
         tuple(_typed(value, float, "a normalisation") for value in _typed(item[field], list, field))
         for field in ("mean", "std")
     )
+    if item["size"] is None:
+        return Trained((mean, std), None)
     height, width = (_size(size) for size in _typed(item["size"], list, "size"))
     return Trained((mean, std), (height, width))
 

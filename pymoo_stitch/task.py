@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader, Dataset, RandomSampler, Subset, SubsetRandomSampler
+from torch.utils.data import DataLoader, Dataset, SequentialSampler, Subset
 from tqdm import tqdm
 
 from .metrics import IGNORED, METRICS
@@ -79,22 +79,26 @@ class Split:
         if isinstance(source, torch.Tensor):
             source = (source,)
         items = source.dataset if isinstance(source, DataLoader) else source
-        if isinstance(source, (tuple, list)) and source and all(isinstance(part, torch.Tensor) for part in source):
-            source = tuple(source[:2])
+        if isinstance(source, (tuple, list)) and len(source) in (1, 2) and all(map(torch.is_tensor, source)):
+            source = tuple(source)
         elif not isinstance(items, Dataset) or not hasattr(items, "__len__"):
             raise TypeError(
                 f"the {name} split is a {type(source).__name__}; give a pair of tensors (images, labels), a Dataset with "
                 "a length, or a DataLoader."
             )
-        if isinstance(source, DataLoader) and isinstance(source.sampler, (RandomSampler, SubsetRandomSampler)):
-            raise ValueError(f"the {name} split is a DataLoader that shuffles; give it shuffle=False.")
+        if isinstance(source, DataLoader) and not _is_plain(source):
+            raise ValueError(
+                f"the {name} split is a DataLoader that does not give all samples in their order, in batches. Give it "
+                "shuffle=False, drop_last=False, a batch_size and no sampler, or give its dataset."
+            )
         self.name, self._source = name, source
         self._limits: _Limits | None = None
         if len(self) == 0:
             raise ValueError(f"the {name} split is empty.")
         first = next(self._pieces())
         self.is_dense = first[1] is not None and first[1].ndim > 1
-        self._fits = isinstance(source, tuple) or len(self) * first[0][0].nbytes <= CACHE
+        sample = sum(part[0].nbytes for part in first if part is not None)
+        self._fits = isinstance(source, tuple) or len(self) * sample <= CACHE
         self._kept: Batch | None = None
         self._load()
 
@@ -105,19 +109,22 @@ class Split:
     def batches(self, batch_size: int) -> Iterator[Batch]:
         """Images and labels, always in the same batches."""
         self._load()
-        if self._kept is not None:
-            images, labels = self._kept
-            for at in range(0, len(images), batch_size):
-                yield images[at : at + batch_size], None if labels is None else labels[at : at + batch_size]
-        else:
-            yield from self._rebatched(batch_size)
+        for images, labels in self._rebatched(batch_size) if self._kept is None else _cut(self._kept, batch_size):
+            yield images, None if labels is None else labels.long()
 
     def check(self, networks: Sequence[Network]) -> None:
         """A ValueError unless these networks can be evaluated on all of it. What is too large to be kept is checked
         when it is read."""
         self._limits = _Limits(networks)
         self._load()
-        self._check("the", *(next(self._pieces()) if self._kept is None else self._kept))
+        images, labels = next(self._pieces()) if self._kept is None else self._kept
+        self._check("the", images, labels)
+        if self._limits.takes_normalized and self._kept is not None and _is_unit(images):
+            warnings.warn(
+                f"all images of the {self.name} split are in [0, 1], but networks were trained on normalised images. "
+                "Normalise them, or import the networks with normalize='timm'.",
+                stacklevel=4,
+            )
 
     def _load(self) -> None:
         if self._kept is not None or not self._fits:
@@ -125,27 +132,27 @@ class Split:
         if isinstance(self._source, tuple):
             (self._kept,) = self._pieces()
             return
-        images, labels = [], []
+        pieces = []
         with tqdm(total=len(self), desc=f"read {self.name}", disable=None, delay=2, leave=False) as bar:
-            for x, y in self._pieces():
-                images.append(x)
-                labels.append(y)
-                bar.update(len(x))
-        self._kept = torch.cat(images), None if labels[0] is None else torch.cat(labels)
+            for piece in self._pieces():
+                pieces.append(piece)
+                bar.update(len(piece[0]))
+        self._kept = _joined(pieces)
 
     def _rebatched(self, batch_size: int) -> Iterator[Batch]:
-        images, labels = [], []
-        for x, y in self._pieces():
-            self._check("a sample of the", x, y)
-            images.append(x)
-            labels.append(y)
-            if sum(map(len, images)) >= batch_size:
-                joined = torch.cat(images), torch.cat(labels)
-                whole = len(joined[0]) // batch_size * batch_size
-                yield from zip(*(part[:whole].split(batch_size) for part in joined), strict=True)
-                images, labels = ([part[whole:]] for part in joined)
-        if sum(map(len, images)):
-            yield torch.cat(images), torch.cat(labels)
+        waiting: list[Batch] = []
+        for piece in self._pieces():
+            self._check("a sample of the", *piece)
+            waiting.append(piece)
+            if sum(len(images) for images, _ in waiting) >= batch_size:
+                *whole, last = _cut(_joined(waiting), batch_size)
+                yield from whole
+                waiting = [last]
+                if len(last[0]) == batch_size:
+                    yield last
+                    waiting = []
+        if waiting:
+            yield _joined(waiting)
 
     # ------------------------------------------------------------------------------------------------------- reading
 
@@ -156,7 +163,7 @@ class Split:
             return
         single = not isinstance(self._source, DataLoader)
         items = (self._source[i] for i in range(len(self))) if single else iter(self._source)
-        shape = None
+        kind = None
         for number in itertools.count():
             try:
                 item = next(items)
@@ -166,14 +173,14 @@ class Split:
                 where = f"sample {number}{_path(self._source, number)}" if single else f"batch {number}"
                 raise ValueError(f"{where} of the {self.name} split cannot be read: {error}") from error
             where = f"sample {number}" if single else f"batch {number}"
-            images, labels = self._piece(item, where, single)
-            if shape not in (None, images.shape[1:]):
+            piece = self._piece(item, where, single)
+            if kind not in (None, _kind(piece)):
                 raise ValueError(
-                    f"{where} of the {self.name} split has the shape {tuple(images.shape[1:])}, others have "
-                    f"{tuple(shape)}. Resize and crop all to one size."
+                    f"{where} of the {self.name} split is {_kind(piece)}, others are {kind}. Resize, crop and convert "
+                    "all to one kind."
                 )
-            shape = images.shape[1:]
-            yield images, labels
+            kind = _kind(piece)
+            yield piece
 
     def _piece(self, item: Any, where: str, single: bool = False) -> Batch:
         images, labels = (*item, None)[:2] if isinstance(item, (tuple, list)) else (item, None)
@@ -186,7 +193,10 @@ class Split:
             raise ValueError(f"{where} of the {self.name} split is {images.dtype}; images are float32 or uint8.")
         if labels is None:
             return (images[None] if single else images), None
-        labels = torch.as_tensor(labels)
+        try:
+            labels = torch.as_tensor(labels)
+        except (TypeError, ValueError, RuntimeError):
+            raise ValueError(f"{where} of the {self.name} split has a {type(labels).__name__} as its label.") from None
         if labels.is_floating_point() or labels.is_complex() or labels.dtype is torch.bool:
             raise ValueError(f"{where} of the {self.name} split has labels of {labels.dtype}; labels are integers.")
         if single:
@@ -198,7 +208,7 @@ class Split:
                 f"{where} of the {self.name} split has images of shape {tuple(images.shape)} and labels of shape "
                 f"{tuple(labels.shape)}; labels are one class per image, or one per pixel."
             )
-        return images, labels.long()
+        return images, labels
 
     def _check(self, what: str, images: torch.Tensor, labels: torch.Tensor | None) -> None:
         problem = self._limits and self._limits.broken_by(images, labels, required=self.name != "calibration")
@@ -228,19 +238,10 @@ class _Limits:
         least, most = images.min().item(), images.max().item()
         if not math.isfinite(least + most):
             return "has images with NaN or infinite values."
-        if images.dtype is torch.uint8:
-            least, most = least / 255, most / 255
-        inside = least >= 0 and most <= 1
-        if self.takes_unit and not inside:
+        if self.takes_unit and not _is_unit(images):
             return (
                 f"has images with values from {least:.3g} to {most:.3g}, but the networks take images in [0, 1] and "
                 "normalise them themselves."
-            )
-        if self.takes_normalized and inside:
-            warnings.warn(
-                "all images are in [0, 1], but the networks were trained on normalised images. Normalise them, or import "
-                "the networks with normalize='timm'.",
-                stacklevel=5,
             )
         if labels is None:
             return "has no labels." if required else None
@@ -256,11 +257,44 @@ class _Limits:
         return None
 
 
+def _is_unit(images: torch.Tensor) -> bool:
+    """Whether images are in [0, 1], as bytes always are. Resizing may overshoot a little."""
+    return images.dtype is torch.uint8 or bool(images.min() >= -0.01 and images.max() <= 1.01)
+
+
+def _is_plain(loader: DataLoader) -> bool:
+    """Whether a loader gives batches of all samples in their order."""
+    if loader.batch_sampler is None or loader.drop_last:
+        return False
+    return all(
+        isinstance(s, SequentialSampler) for s in (loader.sampler, getattr(loader.batch_sampler, "sampler", None))
+    )
+
+
+def _kind(piece: Batch) -> str:
+    images, labels = piece
+    image = f"{str(images.dtype).removeprefix('torch.')} of shape {tuple(images.shape[1:])}"
+    if labels is None:
+        return f"{image} without labels"
+    return f"{image} with labels of shape {tuple(labels.shape[1:])}" if labels.ndim > 1 else f"{image} with a label"
+
+
+def _joined(pieces: Sequence[Batch]) -> Batch:
+    images, labels = zip(*pieces, strict=True)
+    return torch.cat(images), None if labels[0] is None else torch.cat(labels)
+
+
+def _cut(batch: Batch, size: int) -> Iterator[Batch]:
+    images, labels = batch
+    for at in range(0, len(images), size):
+        yield images[at : at + size], None if labels is None else labels[at : at + size]
+
+
 def _path(dataset: Any, number: int) -> str:
     """The file of a sample, where a dataset tells, in parentheses."""
     while isinstance(dataset, Subset):
         dataset, number = dataset.dataset, dataset.indices[number]
-    files = getattr(dataset, "samples", None) or getattr(dataset, "images", None)
-    if not isinstance(files, list) or number >= len(files):
-        return ""
-    return f" ({files[number][0] if isinstance(files[number], tuple) else files[number]})"
+    for files in (getattr(dataset, "samples", None), getattr(dataset, "images", None)):
+        if isinstance(files, list) and number < len(files):
+            return f" ({files[number][0] if isinstance(files[number], tuple) else files[number]})"
+    return ""

@@ -118,16 +118,45 @@ def test_folding_of_every_relation(photos):
     with torch.inference_mode():
         torch.testing.assert_close(found, norms.module()(photos), rtol=1e-4, atol=1e-5)
     (plan,) = Engine().plans([supernet.subnetwork([])])
-    kinds = [node.op for node in norms.nodes]
-    # Two norms are folded, a third is folded beside its convolution, which is read as well.
-    assert len(plan._steps) == len(kinds) - 2
-    assert plan.cost == norms.cost + next(node.cost for node in norms.nodes if node.name == "c")
+    assert len(plan._steps) == len(norms.nodes) - 2  # two norms are folded; the third one's convolution is read as well
+    assert plan.cost == norms.cost
+
+
+class Positions(nn.Module):
+    """A weight that comes first in a sum, and operations that give several tensors."""
+
+    def __init__(self):
+        super().__init__()
+        self.pool, self.embed = nn.MaxPool2d(2, return_indices=True), nn.Linear(3, 6)
+        self.positions, self.head = nn.Parameter(torch.randn(1, 16, 6)), nn.Linear(6, 5)
+
+    def forward(self, x):
+        x, _ = self.pool(x)
+        x = self.positions + self.embed(x.flatten(2).transpose(1, 2))
+        a, b = x.chunk(2, dim=1)
+        return self.head((a.relu() * b).topk(3, dim=1).values.mean(1))
+
+
+@pytest.fixture(scope="session")
+def positions():
+    return Network.from_module(seeded(Positions, 4), torch.rand(1, *IMAGE), name="positions")
+
+
+@pytest.mark.parametrize("batch", [1, 2, 5])
+def test_weights_are_never_written_over(positions, photos, batch):
+    supernet = Supernet([positions], [])
+    before = {name: weight.clone() for name, weight in positions.weights.items()}
+    (found,) = Engine(batch_size=batch).predict([supernet.subnetwork([])], photos)
+    with torch.inference_mode():
+        torch.testing.assert_close(found, positions.module()(photos), rtol=1e-4, atol=1e-5)
+    for name, weight in positions.weights.items():
+        assert torch.equal(weight, before[name]), name
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
-    "test_vit test_convnext test_nfnet test_mambaout shufflenet_v2_x0_5 mobilenetv3_small_050 densenet121 ghostnet_050 "
+    "test_vit test_convnext test_mambaout shufflenet_v2_x0_5 mobilenetv3_small_050 densenet121 ghostnet_050 "
     "regnety_002 swin_tiny_patch4_window7_224 vit_tiny_patch16_224 convnext_atto mobilevit_xxs coat_lite_tiny".split(),
 )
 def test_architectures_of_all_sorts(name):
@@ -148,28 +177,27 @@ def test_architectures_of_all_sorts(name):
 
 
 def slow_cost(subnetworks):
-    """Multiply-adds of a group by the obvious way: every step named by all that is computed before it, norms not folded."""
-    costs = {}
+    """Multiply-adds of a group by the obvious way: every step named by all that is computed before it. A convolution that
+    a norm reads and a stitch as well is computed twice."""
+    costs, readers = {}, {}
     for subnetwork in subnetworks:
         names = {}
         for step in subnetwork.steps():
             what = (step.network.name, step.node.name) if step.link is None else (step.link.stitch,)
-            names[step.id] = (what, tuple(names[i] for i in step.reads.values()))
-            costs[names[step.id]] = step.cost
-    return sum(costs.values())
+            name = names[step.id] = (what, tuple(names[i] for i in step.reads.values()))
+            costs[name] = step.cost
+            for source in name[1]:
+                readers.setdefault(source, set()).add("stitch" if step.link is not None else step.node.op)
+    twice = [name for name, found in readers.items() if found >= {"stitch", "aten.batch_norm.default"}]
+    return sum(costs.values()) + sum(costs[name] for name in twice)
 
 
 @ANY
-@given(seed=st.integers(0, 10**6), count=st.integers(1, 12))
-def test_work_is_shared_as_far_as_it_is_the_same(mixer, gated, seed, count):
-    supernet = Supernet.build([gated, mixer], resize=True)
-    subnetworks = genotypes(supernet, seed, count, 0.15)
+@given(seed=st.integers(0, 10**6), count=st.integers(1, 12), density=st.floats(0.02, 0.5))
+def test_work_is_shared_as_far_as_it_is_the_same(pool, seed, count, density):
+    subnetworks = genotypes(pool, seed, count, density)
     (plan,) = Engine(memory=2**40).plans(subnetworks)
-    again = sum(  # convolutions that are both folded into their norm and read by a stitch
-        node.cost for node in gated.nodes if node.op.startswith("aten.conv2d")
-    )
-    assert slow_cost(subnetworks) <= plan.cost <= slow_cost(subnetworks) + count * again
-    assert plan.cost <= sum(s.cost for s in subnetworks) + count * again
+    assert plan.cost == slow_cost(subnetworks)
 
 
 def test_equal_subnetworks_cost_nothing_more(pair):
@@ -183,34 +211,30 @@ def test_equal_subnetworks_cost_nothing_more(pair):
 
 
 def measured(plan, images):
-    """The most bytes of tensors that are alive at a time, each storage once."""
-    import weakref
-
-    alive, most = {}, 0
-
-    def wrap(run):
-        def wrapped(read, count):
-            nonlocal most
-            result = run(read, count)
-            for tensor in result if isinstance(result, (tuple, list)) else [result]:
-                storage = tensor.untyped_storage()
-                alive[storage.data_ptr()] = weakref.ref(tensor), storage.nbytes()
-            total = sum(size for reference, size in alive.values() if reference() is not None)
-            most = max(most, total)
-            return result
-
-        return wrapped
-
-    plan._steps = [(wrap(run), *rest) for run, *rest in plan._steps]
-    plan.run(images, lambda number, output: None)
+    """The most bytes alive at a time: the plan's steps by hand, looking at the memory behind every tensor held."""
+    made, most = {0: images}, 0
+    outside = images.untyped_storage().data_ptr()
+    with torch.inference_mode():
+        for run, reads, at, _, done in plan._steps:
+            made[at] = run([made[i] for i in reads], len(images))
+            tensors = [t for held in made.values() for t in (held if isinstance(held, (tuple, list)) else [held])]
+            storages = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors}
+            most = max(most, sum(size for pointer, size in storages.items() if pointer != outside))
+            for i in done:
+                del made[i]
+    assert set(made) <= {0}
     return most
 
 
 @ANY
 @given(seed=st.integers(0, 10**6), count=st.integers(1, 9))
-def test_memory_is_what_is_alive(supernet, photos, seed, count):
-    """A view keeps its base alive, which the measurement cannot see; it counts as a copy in the estimate."""
+def test_memory_is_at_least_what_is_alive(supernet, photos, seed, count):
     (plan,) = Engine(batch_size=11, memory=2**40).plans(genotypes(supernet, seed, count))
+    assert 0 < measured(plan, photos) <= plan.memory
+
+
+def test_memory_of_operations_that_give_several_tensors(positions, photos):
+    (plan,) = Engine(batch_size=11).plans([Supernet([positions], []).subnetwork([])])
     assert 0 < measured(plan, photos) <= plan.memory
 
 
@@ -253,6 +277,28 @@ def test_a_failure_is_an_outcome_with_a_reason_and_concerns_nobody_else(pair, ph
     for outcome, expected, is_hit in zip(outcomes, sound, hit, strict=True):
         assert outcome.failed == (reason if is_hit else "")
         assert outcome.metrics == ({"accuracy": 0.0, "cross_entropy": 100.0} if is_hit else expected.metrics)
+
+
+def test_one_pass_over_the_data_whatever_the_groups(pool, photos, labels, monkeypatch):
+    split, passes = split_of(photos, labels), []
+    batches = split.batches
+    monkeypatch.setattr(split, "batches", lambda size: passes.append(size) or batches(size))
+    subnetworks = genotypes(pool, 1, 12)
+    engine = Engine(
+        batch_size=4, memory=max(plan.memory for s in subnetworks for plan in Engine(batch_size=4).plans([s]))
+    )
+    assert len(list(engine.plans(subnetworks))) > 1
+    engine.evaluate(subnetworks, split, ["accuracy"])
+    assert passes == [4]
+
+
+def test_what_cannot_be_measured_is_said(pair, photos, labels):
+    with pytest.raises(ValueError, match="no metric 'f1'; there are accuracy"):
+        Engine().evaluate(genotypes(pair, 1, 2), split_of(photos, labels), ["f1"])
+    unlabelled = Task(validation=(photos, labels), calibration=photos)["calibration"]
+    with pytest.raises(ValueError, match="calibration split has no labels"):
+        Engine().evaluate(genotypes(pair, 1, 2), unlabelled, ["accuracy"])
+    assert Engine().evaluate([], split_of(photos, labels), ["accuracy"]) == []
 
 
 def test_ctrl_c_is_no_outcome(pair, photos, labels):

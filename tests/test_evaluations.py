@@ -102,6 +102,44 @@ def test_an_error_leaves_nothing_in_flight():
     assert evaluations.real == 1
 
 
+def test_an_error_while_asking_leaves_nothing_in_flight():
+    problem, evaluations = Halves(), Evaluations()
+    problem.key = lambda x: 1 / 0 if x[1] else x.tobytes()
+    with pytest.raises(ZeroDivisionError):
+        evaluations.eval(problem, individuals([[0] * 8, [1] * 8]))
+    assert evaluations.requested == 0
+    assert evaluations.eval(problem, individuals([[0] * 8]))[0].F.tolist() == [0, 0]
+
+
+def test_nobody_can_change_what_is_known():
+    problem, evaluations = Halves(), Evaluations()
+    evaluations.eval(problem, individuals([[1] * 8]))[0].F[:] = -1
+    assert evaluations.eval(problem, individuals([[1] * 8]))[0].F.tolist() == [4, -4]
+
+
+def test_genotypes_of_objects_need_a_key():
+    problem = Halves(keys=False)
+    with pytest.raises(TypeError, match=r"give the problem a key\(x\)"):
+        Evaluations().request(problem, Individual(X={"a": 1}))
+
+
+class Plain(Problem):
+    """A problem that algorithms copy."""
+
+    def __init__(self):
+        super().__init__(n_var=16, n_obj=2, vtype=bool)
+
+    def _evaluate(self, X, out, *args, **kwargs):
+        out["F"] = np.column_stack([X.sum(1), -X[:, :8].sum(1)]).astype(float)
+
+
+def test_a_copy_of_an_algorithm_takes_its_problem_with_it():
+    whole = nsga2(pop_size=10).setup(Plain(), termination=("n_evals", 100), seed=3)
+    whole.next()
+    twin = copy.deepcopy(whole)
+    np.testing.assert_array_equal(whole.run().X, twin.run().X)
+
+
 def test_another_problem_is_refused():
     evaluations = Evaluations()
     evaluations.eval(Halves(), individuals([[0] * 8]))

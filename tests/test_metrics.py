@@ -79,6 +79,13 @@ def test_nothing_to_count_is_no_error():
             assert np.isfinite(metric.value(metric.sums(outputs, labels))), name
 
 
+def test_nothing_is_worse_than_the_worst():
+    outputs = torch.tensor([[1e30, 0.0]])
+    for name in ("accuracy", "cross_entropy", "calibration_error"):
+        metric = METRICS[name]
+        assert metric.error(metric.value(metric.sums(outputs, torch.tensor([1])))) <= metric.error(metric.worst)
+
+
 def test_errors_are_to_be_minimised():
     assert METRICS["accuracy"].error(0.9) == pytest.approx(0.1)
     assert METRICS["cross_entropy"].error(0.9) == 0.9

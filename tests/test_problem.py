@@ -94,6 +94,23 @@ def test_what_fails_is_worse_than_everything(pair, task):
     assert not again.get("on_front")[stitched].any()
 
 
+def test_a_reference_that_fails_is_an_error_of_the_problem(pair, task):
+    broken = copy.deepcopy(pair.networks[1])
+    for weight in broken.weights.values():
+        weight.fill_(float("nan"))
+    problem = StitchProblem(Supernet([pair.networks[0], broken], pair.links), task)
+    with pytest.raises(
+        RuntimeError, match="the reference gated cannot be evaluated on the validation split: it predicts NaN"
+    ):
+        problem.references()
+
+
+def test_a_single_network_without_variables(pair, task):
+    problem = StitchProblem(Supernet(pair.networks[:1], []), task)
+    assert problem.sampling.do(problem, 3, random_state=np.random.default_rng(0)).get("X").shape == (3, 0)
+    assert problem.references().get("accuracy").tolist() == [0.75]
+
+
 def test_a_minimum_is_a_constraint(pair, task):
     problem = StitchProblem(pair, task, min_accuracy=0.5)
     X = sample(problem, 8)
@@ -127,6 +144,7 @@ class Halved:
 
 def test_anything_with_n_var_and_subnetwork_is_a_space(pair, task):
     problem = StitchProblem(Halved(pair), task)
+    assert not hasattr(problem.space, "references")
     result = minimize(problem, nsga2(pop_size=8), ("n_evals", 20), seed=1)
     assert result.X.shape[1] == len(pair.links) // 2
     assert problem.references().get("name").tolist() == ["zeros"]
@@ -193,8 +211,9 @@ def test_a_checkpoint_in_a_file_continues_as_the_run_itself(problem, tmp_path):
 
 
 def test_without_binary_operators_the_error_says_what_to_use(problem):
-    with pytest.raises(ValueError, match=r"among its values.*nsga2\(\)"):
-        minimize(problem, NSGA2(pop_size=4), ("n_gen", 2), seed=1)
+    for evaluator in (Evaluator(), Evaluations()):
+        with pytest.raises(ValueError, match=r"is among the values.*nsga2\(\)"):
+            minimize(problem, NSGA2(pop_size=4), ("n_gen", 2), seed=1, evaluator=evaluator)
 
 
 # ------------------------------------------------------------------------------------------------------------ comparing

@@ -6,7 +6,16 @@ import pytest
 import torch
 from conftest import IMAGE
 from PIL import Image
-from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    RandomSampler,
+    Subset,
+    TensorDataset,
+    WeightedRandomSampler,
+)
 
 from pymoo_stitch import StitchProblem, Task, task
 from pymoo_stitch.importing import Trained
@@ -24,6 +33,17 @@ class Counted(Dataset):
     def __getitem__(self, i):
         self.images_read += 1
         return self.pixels[i], int(self.labels[i])
+
+
+class Mixed(Dataset):
+    def __init__(self, items):
+        self.items = items
+
+    def __len__(self):
+        return len(self.items)
+
+    def __getitem__(self, i):
+        return self.items[i]
 
 
 @pytest.fixture
@@ -90,13 +110,24 @@ def test_what_is_too_large_is_read_at_every_pass(data, monkeypatch):
         (lambda x, y: (x, y.float()), "labels of torch.float32"),
         (lambda x, y: (x, y[:, None]), "one class per image, or one per pixel"),
         (lambda x, y: DataLoader(TensorDataset(x, y), shuffle=True), "shuffle=False"),
+        (lambda x, y: DataLoader(TensorDataset(x, y), batch_size=4, drop_last=True), "drop_last=False"),
+        (lambda x, y: DataLoader(TensorDataset(x, y), batch_size=None), "a batch_size"),
+        (lambda x, y: DataLoader(TensorDataset(x, y), sampler=WeightedRandomSampler([1.0] * 10, 10)), "no sampler"),
+        (
+            lambda x, y: DataLoader(TensorDataset(x, y), batch_sampler=BatchSampler(RandomSampler(y), 4, False)),
+            "in their order",
+        ),
+        (lambda x, y: Counted([x[0], (255 * x[1]).byte()], [0, 0]), "sample 1 .* is uint8 .*, others are float32"),
+        (lambda x, y: Mixed([(x[0], 0), (x[1],)]), "sample 1 .* without labels, others are .* with a label"),
+        (lambda x, y: Mixed([(x[0], y), (x[1], y[:4])]), "labels of shape"),
+        (lambda x, y: Mixed([(x[0], "cat")]), "sample 0 of the validation split has a str as its label"),
         (
             lambda x, y: Counted([Image.new("RGB", (8, 8))], [0]),
             "sample 0 of the validation split is a Image.*transform",
         ),
         (
             lambda x, y: Counted([x[0], x[1, :, :4]], [0, 0]),
-            r"sample 1 of the validation split has the shape \(3, 4, 8\)",
+            r"sample 1 .* of shape \(3, 4, 8\)",
         ),
         (lambda x, y: Counted(x[:2], [0, 1, 2]), "sample 2 of the validation split cannot be read: index 2 is out of"),
     ],
@@ -111,7 +142,10 @@ class Endless(IterableDataset):
         yield torch.rand(*IMAGE), 0
 
 
-@pytest.mark.parametrize("source", [3, "folder", Endless(), DataLoader(Endless()), (), [torch.rand(2, *IMAGE), [0, 1]]])
+@pytest.mark.parametrize(
+    "source",
+    [3, "folder", Endless(), DataLoader(Endless()), (), [torch.rand(2, *IMAGE), [0, 1]], (torch.rand(2, *IMAGE),) * 3],
+)
 def test_what_is_no_data_fails_at_construction(source):
     with pytest.raises(TypeError, match="give a pair of tensors"):
         Task(validation=source)
@@ -146,7 +180,17 @@ def test_labels_that_are_too_many_to_keep_are_checked_when_they_are_read(pair, d
         problem.references()
 
 
-def test_calibration_images_need_no_labels(pair, data):
+def test_images_that_overshoot_a_little_are_in_the_range(pair, data):
+    images, labels = data
+    images[0, 0, 0, 0] = 1.0001
+    StitchProblem(copied(pair, normalization=HALF), Task(validation=(images, labels)))
+
+
+def test_calibration_images_need_no_labels(pair, data, monkeypatch):
+    monkeypatch.setattr(task, "CACHE", 0)
+    (batch,) = Task(validation=data, calibration=Mixed(list(data[0])))["calibration"].batches(10)
+    assert torch.equal(batch[0], data[0])
+    assert batch[1] is None
     given = Task(validation=data, calibration=data[0])
     StitchProblem(pair, given)
     assert repr(given) == "Task(accuracy; calibration 10, validation 10 images)"
