@@ -229,5 +229,5 @@ if __name__ == "__main__":
         imagenet()
     if arguments.only in (None, "memory"):
         print("Memory of groups, 16 random subnetworks of the ImageNet pair, 32 images at a time", flush=True)
-        for budget in (600, 1_200, 2_400):
+        for budget in (1_024, 2_048):
             subprocess.run([sys.executable, __file__, "--memory-of", str(budget)], check=True)

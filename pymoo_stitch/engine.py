@@ -136,15 +136,16 @@ class Engine:
                 plan.run(self._prepared(batch), lambda number, output: given[number].append(output.cpu()))
         return [torch.cat(parts) for parts in given]
 
-    def check(self, subnetworks: Iterable[Subnetwork]) -> None:
-        """A ValueError if one of them alone needs more memory than there is for a batch."""
-        needed = max(plan.memory for subnetwork in subnetworks for plan in self.plans([subnetwork]))
+    def check(self, networks: Iterable[Subnetwork]) -> None:
+        """A ValueError if these need more memory side by side than there is for a batch. So much may a subnetwork need
+        that runs through all of them."""
+        needed = sum(plan.memory for network in networks for plan in self.plans([network]))
         if needed > self.memory:
             fitting = self.memory * self.batch_size // needed
             remedy = f"batch_size={fitting} or less" if fitting else "smaller images"
             raise ValueError(
-                f"a batch of {self.batch_size} takes {needed:,} bytes, and memory={self.memory:,} allows no more. Use "
-                f"{remedy}, or allow more memory."
+                f"a batch of {self.batch_size} may take {needed:,} bytes, but memory={self.memory:,}. Use {remedy}, or "
+                "allow more memory."
             )
 
     def plans(self, subnetworks: Sequence[Subnetwork]) -> Iterator["Plan"]:
@@ -301,13 +302,22 @@ class _Program(NamedTuple):
 
 
 def _needed(values: list[_Value], result: int) -> list[_Value]:
-    """Those values that the result needs, their reads numbered anew. (Folding has left convolutions unread.)"""
-    needed = {result}
-    for i in range(result, 0, -1):
-        if i in needed:
-            needed.update(values[i - 1].reads)
-    place = {old: new for new, old in enumerate(sorted(needed - {0}), 1)} | {0: 0}
-    return [values[i - 1]._replace(reads=tuple(place[j] for j in values[i - 1].reads)) for i in sorted(needed - {0})]
+    """Those values that the result needs, each behind what it reads, their reads numbered anew. One branch is finished
+    before the next is begun: so little is alive at a time. (Folding has left convolutions unread.)"""
+    place = {0: 0}
+    ordered: list[_Value] = []
+    pending = [result]
+    while pending:
+        value = values[pending[-1] - 1]
+        missing = [i for i in value.reads if i not in place]
+        if missing:
+            pending += reversed(missing)
+        else:
+            i = pending.pop()
+            if i not in place:
+                ordered.append(value._replace(reads=tuple(place[j] for j in value.reads)))
+                place[i] = len(ordered)
+    return ordered
 
 
 def _bytes(node: Node, images: int) -> int | None:

@@ -78,7 +78,7 @@ class StitchProblem(Problem):
         for part in task.splits.values():
             part.check(networks)
         _warn_of_other_sizes(networks)
-        self.engine.check(references)
+        self.engine.check(reference for reference in references if len(reference.outputs) == 1)
 
     @cached_property
     def engine(self) -> Engine:

@@ -301,7 +301,7 @@ def test_unknown_keywords_are_rejected(pair, task):
         ({"min_accuracy": 50}, ValueError, "part of 1, but is 50"),
         ({"split": "holdout"}, ValueError, "no 'holdout' split"),
         ({"batch_size": 0}, ValueError, "batch_size must be at least 1"),
-        ({"memory": 100}, ValueError, "memory=100 allows no more"),
+        ({"memory": 100}, ValueError, "but memory=100"),
     ],
 )
 def test_bad_options(pair, task, options, error, message):
