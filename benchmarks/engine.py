@@ -22,29 +22,18 @@ import torch
 from pymoo.core.callback import Callback
 from pymoo.optimize import minimize
 from tqdm import tqdm
+from trained import cifar10_pair
 
-from pymoo_stitch import Network, StitchProblem, Supernet, Task
+from pymoo_stitch import StitchProblem, Supernet, Task
 from pymoo_stitch.algorithms import nsga2
 
 torch.set_num_threads(1)
 
 
 def cifar10_problem(folder, images):
-    sys.path.insert(0, str(folder))
-    try:
-        from networks import NETWORKS, cifar10, load
-    except ImportError as error:
-        raise SystemExit(
-            f"There are no networks in {folder}: {error}. Name the folder that holds networks.py with --data."
-        ) from None
-    calibration = cifar10("train")[0][:2_500].float() / 255
-    networks = [
-        Network.from_module(load(name, normalized=False), calibration[:1], name=name, normalize=NETWORKS[name][2])
-        for name in ("resnet20", "resnet56")
-    ]
+    networks, calibration, validation, labels = cifar10_pair(folder)
     supernet = Supernet.build(networks)
-    supernet.fit(calibration, batch_size=100, positions=64)
-    validation, labels = cifar10("validation")
+    supernet.fit(calibration[:2_500], batch_size=100, positions=64)
     return StitchProblem(supernet, Task(validation=(validation[:images], labels[:images])))
 
 
@@ -88,7 +77,7 @@ def evaluated(problem, X):
 
 def alone(problem, X):
     """Evaluating each over the plain forward of its module, in turns."""
-    images = torch.cat([images for images, _ in problem.task["validation"].batches(10**6)]) / 255
+    images = problem.engine._prepared(next(problem.task["validation"].batches(10**6))[0]).contiguous()
     times = {"engine": 0.0, "module": 0.0}
     for x in tqdm(X, desc="alone", leave=False):
         module = problem.subnetwork(x).module()

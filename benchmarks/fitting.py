@@ -16,29 +16,11 @@ import time
 
 import numpy as np
 import torch
+from trained import cifar10_pair
 
-from pymoo_stitch import Network, Supernet
+from pymoo_stitch import Supernet
 
 torch.set_num_threads(1)
-
-
-def load(folder):
-    """The two networks, images for fitting and images with labels for measuring."""
-    sys.path.insert(0, str(folder))
-    try:
-        from networks import NETWORKS, cifar10
-        from networks import load as load_module
-    except ImportError as error:
-        raise SystemExit(
-            f"There are no networks in {folder}: {error}. Name the folder that holds networks.py with --data."
-        ) from None
-    images = cifar10("train")[0].float() / 255
-    networks = [
-        Network.from_module(load_module(name, normalized=False), images[:1], name=name, normalize=NETWORKS[name][2])
-        for name in ("resnet20", "resnet56")
-    ]
-    validation, labels = cifar10("validation")
-    return networks, images, validation.float() / 255, labels
 
 
 def accuracy(subnetwork, images, labels):
@@ -69,7 +51,7 @@ def six_stitches(supernet, count, rng):
 
 
 def compare(folder, samples, measured, finetuned):
-    networks, images, validation, labels = load(folder)
+    networks, images, validation, labels = cifar10_pair(folder)
     validation, labels = validation[:measured], labels[:measured]
     supernets = {method: Supernet.build(networks) for method in ("least squares", "adam")}
     print(supernets["adam"], end="\n\n")
