@@ -276,9 +276,9 @@ class Asynchronous(Algorithm):
 
     def _place(self, i: int, individual: Individual, violation: float) -> None:
         """Put an individual into the population."""
+        self._changes += not np.array_equal(self._x[i], individual.X)
         self._members[i] = individual
         self._x[i], self._f[i], self._violation[i] = individual.X, individual.F, violation
-        self._changes += 1
 
     def _rank(self, i: int, f: np.ndarray, violation: float) -> tuple[float, float]:
         """How good a solution is for individual i, smaller is better: violation before objectives."""
@@ -294,9 +294,12 @@ class Asynchronous(Algorithm):
 
     def _reassign(self) -> None:
         self._turns = self._since_reassigned = 0
-        if np.isfinite(self._violation).any():
+        known = np.isfinite(self._violation)
+        if known.any():
+            ideal, worst = self._bounds()
+            f = np.where(known[:, None], self._f, worst)
             excess = np.maximum(0, self._violation - self.slack)
-            assigned = reassign(self._f, excess, self._weights, *self._bounds(), self.random_state)
+            assigned = reassign(f, excess, self._weights, ideal, worst, self.random_state)
             self._weights = self._weights[assigned]
 
 

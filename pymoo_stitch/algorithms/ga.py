@@ -22,7 +22,7 @@ class AsyncGA(Asynchronous):
         self._parents: dict[int, tuple[int, int]] = {}  # of each loop's child
 
     def _default_pop_size(self, budget: int) -> int:
-        return int(np.clip(budget // 100, 16, 256))
+        return int(np.clip(budget // 50, 32, 256))
 
     def _begin(self, loop: int) -> np.ndarray:
         if self._second is None:

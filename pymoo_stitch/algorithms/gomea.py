@@ -36,8 +36,7 @@ class GOMEA(Asynchronous):
     """Each individual's loop is one GOM after another: for each subset of a linkage tree it takes over the values of a
     donor that differs there, and keeps them if it is not worse for it.
 
-    If that changed nothing, or nothing was improved for a while, donors come from the archive until something improves;
-    if that fails, too, the individual becomes a copy of a solution in the archive.
+    If that changed nothing, or nothing was improved for a while, donors come from the archive until something improves.
 
     Where the problem has `active(x)`, the mask of the variables that matter in a genotype, mixing is *closed*: variables
     that it activates take the donor's values as well, and those that become active by that, until there are no more.
@@ -63,8 +62,9 @@ class GOMEA(Asynchronous):
         self._tree: tuple[int, list[np.ndarray]] = -1, []
 
     def _default_pop_size(self, budget: int) -> int:
-        # A GOM has up to 2 n_var subsets; an individual should come to at least four.
-        return int(np.clip(budget // (8 * self.problem.n_var), 16, 512))
+        # A GOM has one to two subsets per variable; an individual should come to several. Nothing mutates: below 64, what
+        # a sparse sampling leaves out cannot be found.
+        return int(np.clip(budget // (4 * self.problem.n_var), 64, 512))
 
     def _begin(self, loop: int) -> np.ndarray | None:
         donors, subsets = self._learn(loop)
@@ -90,12 +90,6 @@ class GOMEA(Asynchronous):
                 elite = self.archive.front(self.slack)
                 if len(elite):
                     return self._mixing(mixing.subsets, mixing.donors, elite.get("X"))
-        elif not mixing.improved:
-            elite = self.archive.front(self.slack)
-            member = elite[self.random_state.integers(len(elite))]
-            if not np.array_equal(member.X, self._x[loop]):
-                self._place(loop, member, float(self.annealing.violation(member.F, member.CV[0])))
-            self._stagnation[loop] = 0
         return None
 
     def _use(self, individual: Individual, violation: float, entered: bool) -> None:
@@ -176,9 +170,7 @@ class LKGOMEA(GOMEA):
         return nearest, linkage_tree(self._x[nearest], self.random_state)
 
 
-def close(
-    child: np.ndarray, donor: np.ndarray, before: np.ndarray, copied: np.ndarray, active: Any
-) -> None:
+def close(child: np.ndarray, donor: np.ndarray, before: np.ndarray, copied: np.ndarray, active: Any) -> None:
     """Let variables that mixing has made active take the donor's values, in place, until no more become active.
 
     :param before: the mask of what was active in the recipient.

@@ -26,7 +26,10 @@ def reassign(
     worst: np.ndarray,
     random_state: np.random.Generator,
 ) -> np.ndarray:
-    """Which weight each individual gets: in random order, each weight goes to the best who has none yet ([G] 3.3).
+    """Which weight each individual gets: in random order, each weight goes to the best who has none yet.
+
+    Those of a single objective come first. While the population does not reach the ends of the front, weights beside them
+    ask for the same individual, and who is on the way to an end would be called back.
 
     :param f: objectives (n, n_obj).
     :param excess: the violation beyond what is tolerated (n,), which counts before the objectives.
@@ -36,7 +39,8 @@ def reassign(
     by_excess = np.argsort(excess, kind="stable")  # among equals of both, the first
     free = by_excess
     assigned = np.empty(len(f), dtype=int)
-    for weight in random_state.permutation(len(weights)):
+    order = random_state.permutation(len(weights))
+    for weight in order[np.argsort(weights[order].max(1) < 1, kind="stable")]:
         least = free[excess[free] == excess[free[0]]]
         best = least[np.argmin(scores[weight, least])]
         assigned[best] = weight

@@ -28,7 +28,9 @@ class Threshold:
 
     def __post_init__(self) -> None:
         if not 0 < self.final <= 1:
-            raise ValueError(f"final is an accuracy above 0 and at most 1, but is {self.final}. Say None for no threshold.")
+            raise ValueError(
+                f"final is an accuracy above 0 and at most 1, but is {self.final}. Say None for no threshold."
+            )
         if not 0 <= self.until <= 1:
             raise ValueError(f"until is a part of the budget, between 0 and 1, but is {self.until}.")
         if self.budget is not None and self.budget < 1:
@@ -62,7 +64,9 @@ class Annealing:
         if not isinstance(threshold, Threshold | None):
             raise TypeError(f"threshold is a Threshold, None or 'auto', but is {threshold!r}.")
         if threshold is not None and problem.n_obj < 2:
-            raise ValueError("a threshold reads the accuracy from the second objective, but the problem has one. Say None.")
+            raise ValueError(
+                "a threshold reads the accuracy from the second objective, but the problem has one. Say None."
+            )
         self.threshold = threshold
         self.budget = budget if threshold is None or threshold.budget is None else threshold.budget
 

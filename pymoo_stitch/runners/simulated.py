@@ -32,7 +32,11 @@ class SimulatedRunner:
     """
 
     def __init__(
-        self, n_workers: int, duration: float | Callable[[np.ndarray, np.random.Generator], float] = 1.0, *, seed: int = 0
+        self,
+        n_workers: int,
+        duration: float | Callable[[np.ndarray, np.random.Generator], float] = 1.0,
+        *,
+        seed: int = 0,
     ):
         if n_workers < 1:
             raise ValueError(f"n_workers is at least 1, but is {n_workers}.")
