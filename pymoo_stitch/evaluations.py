@@ -162,6 +162,7 @@ class Evaluations(Evaluator):
     def __deepcopy__(self, memo: dict[int, Any]) -> "Evaluations":
         new = copy.copy(self)
         memo[id(self)] = new
+        new._problem = copy.deepcopy(self._problem, memo)
         new._waiting = copy.deepcopy(self._waiting, memo)
         return new
 

@@ -212,10 +212,11 @@ class Asynchronous(Algorithm):
         """How large a population this budget of evaluations suits."""
 
     def _receive(self, individual: Individual) -> None:
-        if self.pending.pop(individual.get("proposal"), None) is None:
+        if individual.get("proposal") not in self.pending:
             raise ValueError("this individual was not asked for, or was told before. Tell each that ask() gave once.")
-        if individual.F is None:
+        if np.size(individual.F) != self.problem.n_obj:
             raise ValueError("this individual has no F. Evaluate it: algorithm.evaluator.eval(problem, individuals).")
+        del self.pending[individual.get("proposal")]
         loop = individual.get("loop")
         first = loop < self.pop_size and self._members[loop] is None
         if individual.get("failed") is not None or not np.isfinite(individual.F).all():
