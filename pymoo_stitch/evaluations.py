@@ -7,6 +7,7 @@ from itertools import islice
 from typing import Any
 
 import numpy as np
+from pymoo.core.algorithm import Algorithm
 from pymoo.core.evaluator import Evaluator
 from pymoo.core.individual import Individual
 from pymoo.core.population import Population
@@ -75,7 +76,12 @@ class Evaluations(Evaluator):
             raise
         for i, individual in enumerate(new):
             self.complete(individual, {name: values[i] for name, values in out.items() if values is not None})
-        if algorithm is not None and self.is_exhausted:
+        if algorithm is not None:
+            self.end_if_exhausted(algorithm)
+
+    def end_if_exhausted(self, algorithm: Algorithm) -> None:
+        """Make the algorithm's next generation its last if a long row of requests brought nothing new."""
+        if self.skipped_in_a_row >= self.patience:
             warnings.warn(
                 f"none of the last {self.skipped_in_a_row:,} individuals was new: the run ends after {self.real:,} "
                 "evaluations. The space may hold no more, or the algorithm has converged.",
@@ -84,10 +90,10 @@ class Evaluations(Evaluator):
             )
             algorithm.termination.terminate()
 
-    @property
-    def is_exhausted(self) -> bool:
-        """Whether a long row of requests brought nothing new."""
-        return self.skipped_in_a_row >= self.patience
+    def room(self, limit: float) -> bool:
+        """Whether one more request can be made, all those in flight counted, so that `n_eval` ends at most at `limit`."""
+        in_flight = self.requested - self.real - self.skipped if self.count_skipped else len(self._waiting)
+        return self.n_eval + in_flight < limit
 
     def request(self, problem: Problem, individual: Individual) -> bool:
         """Whether this individual is to be evaluated. If not, it has its result already, or gets it when the one it
@@ -149,7 +155,8 @@ class Evaluations(Evaluator):
 
     def _checked(self, out: Mapping[str, Any]) -> dict[str, Any]:
         """A result that can be compared with others: NaN counts as failed, and what has failed is worse than all."""
-        result = {"failed": ""} | dict(out)
+        reason = out.get("failed")
+        result = dict(out) | {"failed": reason if isinstance(reason, str) else ""}
         sizes = {"F": self._problem.n_obj, "G": self._problem.n_ieq_constr, "H": self._problem.n_eq_constr}
         for name, size in sizes.items():
             values = result.get(name)
@@ -168,6 +175,18 @@ class Evaluations(Evaluator):
         new._problem = copy.deepcopy(self._problem, memo)
         new._waiting = copy.deepcopy(self._waiting, memo)
         return new
+
+
+def evaluate_one(problem: Problem, x: np.ndarray) -> dict[str, Any]:
+    """All that the problem says about one genotype. It does not use the problem's own runner, so that a runner may call
+    it."""
+    out: dict[str, Any] = {}
+    if problem.elementwise:
+        problem._evaluate(x, out)
+        out = {name: np.array([value]) for name, value in out.items()}
+    else:
+        problem._evaluate(x[None], out)
+    return {name: values[0] for name, values in problem._format_dict(out, 1, ["F", "G", "H"]).items()}
 
 
 def _answer(individual: Individual, result: Mapping[str, Any]) -> None:

@@ -1,5 +1,8 @@
 """Search algorithms for binary pymoo problems. They know nothing of networks and need no torch."""
 
+from .ga import AsyncGA
+from .gomea import GOMEA, LKGOMEA
 from .nsga2 import nsga2
+from .threshold import Threshold, ThresholdSurvival
 
-__all__ = ["nsga2"]
+__all__ = ["GOMEA", "LKGOMEA", "AsyncGA", "Threshold", "ThresholdSurvival", "nsga2"]

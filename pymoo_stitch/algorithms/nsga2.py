@@ -5,21 +5,25 @@ from typing import Any
 from pymoo.algorithms.moo.nsga2 import NSGA2
 from pymoo.operators.crossover.pntx import TwoPointCrossover
 from pymoo.operators.mutation.bitflip import BitflipMutation
+from pymoo.operators.survival.rank_and_crowding import RankAndCrowding
 
 from ..evaluations import Evaluations
 from ..sampling import ProblemSampling
+from .threshold import Choice, ThresholdSurvival
 
 
-def nsga2(*, pop_size: int = 100, **options: Any) -> NSGA2:
+def nsga2(*, pop_size: int = 100, threshold: Choice = "auto", **options: Any) -> NSGA2:
     """NSGA-II that starts from the problem's own sampling and whose budget, as that of our algorithms, is one of real
     evaluations: `minimize(problem, nsga2(), ("n_evals", 2_000), seed=1)`.
 
+    :param threshold: as in our algorithms: a `Threshold`, None, or "auto", which gives stitch problems one.
     :param options: anything pymoo's `NSGA2` takes.
     """
     defaults = {
         "sampling": ProblemSampling(),
         "crossover": TwoPointCrossover(),
         "mutation": BitflipMutation(),
+        "survival": ThresholdSurvival(RankAndCrowding(), threshold),
         "evaluator": Evaluations(),
     }
     return NSGA2(pop_size=pop_size, **(defaults | options))

@@ -1,0 +1,155 @@
+"""Binary problems whose optima are known, and a synthetic stitching space. All objectives are minimised."""
+
+import pathlib
+
+import numpy as np
+from pymoo.core.problem import Problem
+
+from pymoo_stitch.sampling import BinarySampling
+
+
+class Binary(Problem):
+    """A problem of boolean variables, given by its function of genotypes (n, n_var)."""
+
+    def __init__(self, n_var, n_obj=2):
+        super().__init__(n_var=n_var, n_obj=n_obj, xl=0, xu=1, vtype=bool)
+
+    def _evaluate(self, x, out, *args, **kwargs):
+        out["F"] = self.f(np.asarray(x, dtype=bool))
+
+
+class ZeromaxOnemax(Binary):
+    """(−ones, −zeros): every genotype is optimal, every number of ones a point of the front."""
+
+    def f(self, x):
+        ones = x.sum(1)
+        return np.column_stack([-ones, ones - self.n_var])
+
+    def _calc_pareto_front(self):
+        ones = np.arange(self.n_var + 1)
+        return np.column_stack([-ones, ones - self.n_var]).astype(float)
+
+
+class LOTZ(Binary):
+    """(−leading ones, −trailing zeros)."""
+
+    def f(self, x):
+        leading = np.logical_and.accumulate(x, axis=1).sum(1)
+        trailing = np.logical_and.accumulate(~x[:, ::-1], axis=1).sum(1)
+        return np.column_stack([-leading, -trailing])
+
+    def _calc_pareto_front(self):
+        leading = np.arange(self.n_var + 1)
+        return np.column_stack([-leading, leading - self.n_var]).astype(float)
+
+
+def trap(u):
+    """The deceptive function of 5 bits with u ones."""
+    return np.where(u == 5, 5, 4 - u)
+
+
+class TrapInverseTrap(Binary):
+    """Blocks of five along a random permutation: a trap in ones and a trap in zeros."""
+
+    def __init__(self, n_var, seed):
+        super().__init__(n_var)
+        self.blocks = np.random.default_rng(seed).permutation(n_var).reshape(-1, 5)
+
+    def f(self, x):
+        ones = x[:, self.blocks].sum(2)
+        return np.column_stack([-trap(ones).sum(1), -trap(5 - ones).sum(1)])
+
+    def _calc_pareto_front(self):
+        a, m = np.arange(self.n_var // 5 + 1), self.n_var // 5
+        return -np.column_stack([5 * a + 4 * (m - a), 4 * a + 5 * (m - a)]).astype(float)
+
+
+class BestOfTraps(Binary):
+    """(−value, 0): the best of several trap functions, each with an optimum and a permutation of its own."""
+
+    def __init__(self, path):
+        number, *lines = pathlib.Path(path).read_text().splitlines()
+        rows = [np.array(line.split(), dtype=int) for line in lines[: 3 * int(number)]]
+        super().__init__(n_var=int(rows[0][0]))
+        self.optima = [row.astype(bool) for row in rows[1::3]]
+        self.blocks = [row.reshape(-1, 5) for row in rows[2::3]]
+
+    def f(self, x):
+        values = [
+            trap((x == optimum)[:, blocks].sum(2)).sum(1)
+            for optimum, blocks in zip(self.optima, self.blocks, strict=True)
+        ]
+        return np.column_stack([-np.max(values, axis=0), np.zeros(len(x))])
+
+    def _calc_pareto_front(self):
+        return np.array([[-self.n_var, 0.0]])
+
+
+class TwoChains(Binary):
+    """A synthetic stitching space: two chains of layers with a switch in each behind every layer, and one for the output.
+
+    Variables 2k and 2k+1 say that what follows layer k in the first and in the second chain reads the stitch from the
+    other chain's layer k. The last two select the output: the first that is 1 the second chain or the ensemble, none the
+    first chain. The second chain costs more and is better. Each stitch adds an error, the more the larger the error is that
+    it builds on. F = (cost, 1 − accuracy), both as parts of the ensemble's cost and of 1.
+    """
+
+    min_accuracy = None  # a stitch problem, with the accuracy threshold of those
+
+    def __init__(self, depth, seed):
+        super().__init__(2 * depth + 2)
+        rng = np.random.default_rng(seed)
+        self.depth = depth
+        self.cost = rng.lognormal(sigma=0.5, size=(depth, 2)) * [1, 3]
+        self.cost /= self.cost.sum()
+        self.gain = rng.dirichlet(np.ones(depth))  # what each layer of the second chain is worth
+        self.stitch_error = 0.02 * rng.lognormal(sigma=1, size=(depth, 2))  # by the chain it leads into
+        self.stitch_cost = 0.002
+        self.sampling = BinarySampling(min(0.5, 6.18 / self.n_var), n_choices=2)
+        self.hv_ref_point = np.array([1.1, 1.0])
+
+    def normalize(self, f):
+        return f / self.hv_ref_point
+
+    def chains(self, x):
+        """The chains behind the last layer that the output reads."""
+        return [1] if x[-2] else [0, 1] if x[-1] else [0]
+
+    def route(self, x, chain):
+        """From the last layer to the first: which chain's layer is used, and whether a stitch follows it."""
+        for k in range(self.depth - 1, -1, -1):
+            stitched = bool(x[2 * k + chain])
+            yield k, chain, stitched
+            chain ^= stitched
+
+    def active(self, x):
+        mask = np.zeros(self.n_var, dtype=bool)
+        mask[-2] = True
+        mask[-1] = not x[-2]
+        for chain in self.chains(x):
+            for k, at, _ in self.route(x, chain):
+                mask[2 * k + at] = True
+        return mask
+
+    def key(self, x):
+        return (np.asarray(x, dtype=bool) & self.active(x)).tobytes().hex()
+
+    def f(self, x):
+        return np.array([self.one(row) for row in x])
+
+    def one(self, x):
+        layers, stitches, accuracies, paths = set(), set(), [], []
+        for chain in self.chains(x):
+            route = [(k, at ^ stitched, stitched) for k, at, stitched in self.route(x, chain)][::-1]
+            path = np.array([used for _, used, _ in route])
+            layers.update((k, used) for k, used, _ in route)
+            stitches.update((k, used) for k, used, stitched in route if stitched)
+            error = 0.0
+            for k, used, stitched in route:
+                if stitched:
+                    error += self.stitch_error[k, used ^ 1] * (1 + 5 * error)
+            accuracies.append(max(0.1, 0.7 + 0.15 * self.gain[path == 1].sum() - error))
+            paths.append(path)
+        cost = sum(self.cost[layer] for layer in layers) + self.stitch_cost * len(stitches)
+        bonus = 0.04 * np.mean(paths[0] != paths[1]) if len(paths) == 2 else 0.0
+        return cost, 1 - min(0.99, np.mean(accuracies) + bonus)

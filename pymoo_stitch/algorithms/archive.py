@@ -1,0 +1,53 @@
+"""All the best solutions of a run."""
+
+import numpy as np
+from pymoo.core.individual import Individual
+from pymoo.core.population import Population
+
+
+class Archive:
+    """The non-dominated ones of all solutions added, without a bound; of equal ones the first.
+
+    The violation counts as one more objective: whatever is tolerated later, the best that meet it are here.
+    """
+
+    def __init__(self, n_obj: int):
+        self.members: list[Individual] = []
+        self._f = np.empty((0, n_obj + 1))
+
+    def __len__(self) -> int:
+        return len(self.members)
+
+    def insert(self, individual: Individual, violation: float) -> bool:
+        """Add a solution with its violation, at least 0. Whether it is now among the best."""
+        f = np.append(individual.F, violation)
+        if (self._f <= f).all(1).any():
+            return False
+        keep = ~(f <= self._f).all(1)
+        if not keep.all():
+            self.members = [member for member, kept in zip(self.members, keep, strict=True) if kept]
+        self.members.append(individual)
+        self._f = np.vstack([self._f[keep], f])
+        return True
+
+    def add(self, individuals: Population) -> "Archive":
+        """What pymoo calls after each advance: our algorithms have inserted them by then."""
+        return self
+
+    def ideal(self, slack: float) -> np.ndarray | None:
+        """The least of each objective among the members with at most this violation; None if there is none."""
+        f = self._f[self._f[:, -1] <= slack, :-1]
+        return f.min(0) if len(f) else None
+
+    def front(self, slack: float) -> Population:
+        """The non-dominated ones of the members with at most this violation."""
+        met = np.flatnonzero(self._f[:, -1] <= slack)
+        f = self._f[met, :-1]
+        # Among these the violation no longer counts. Members are distinct, but for it their objectives may be equal.
+        better = (f[None] <= f[:, None]).all(2)
+        better &= (f[None] < f[:, None]).any(2) | np.tri(len(f), k=-1, dtype=bool)
+        return Population.create(*(self.members[i] for i in met[~better.any(1)]))
+
+    def least_violating(self) -> Population:
+        """The member with the smallest violation, if there is any."""
+        return Population.create(*(self.members[i] for i in [*np.argsort(self._f[:, -1], kind="stable")[:1]]))

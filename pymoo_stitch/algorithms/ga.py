@@ -1,0 +1,58 @@
+"""The asynchronous genetic algorithm of [G]."""
+
+from typing import Any
+
+import numpy as np
+from pymoo.core.individual import Individual
+
+from .asynchronous import Asynchronous
+
+
+class AsyncGA(Asynchronous):
+    """Two-point crossover and mutation; a child replaces one of its parents that is worse for the parent's own weight.
+
+    Parents are paired at random, each once until all were; both children of a pair are used. Each variable mutates with
+    probability 1/n_var.
+    """
+
+    def _setup(self, problem: Any, **kwargs: Any) -> None:
+        super()._setup(problem, **kwargs)
+        self._unpaired: list[int] = []
+        self._second: tuple[np.ndarray, tuple[int, int]] | None = None
+        self._parents: dict[int, tuple[int, int]] = {}  # of each loop's child
+
+    def _default_pop_size(self, budget: int) -> int:
+        return int(np.clip(budget // 50, 32, 256))
+
+    def _begin(self, loop: int) -> np.ndarray:
+        if self._second is None:
+            if len(self._unpaired) < 2:
+                self._unpaired = self.random_state.permutation(self.pop_size).tolist()
+            parents = self._unpaired.pop(), self._unpaired.pop()
+            child, second = two_point_crossover(*self._x[list(parents)], self.random_state)
+            self._second = second, parents
+        else:
+            child, parents = self._second
+            self._second = None
+        self._parents[loop] = parents
+        return child ^ (self.random_state.random(child.size) < 1 / child.size)
+
+    def _use(self, individual: Individual, violation: float, entered: bool) -> None:
+        worse = [
+            i
+            for i in self._parents[individual.get("loop")]
+            if self._members[i] is not None
+            and self._rank(i, individual.F, violation) < self._rank(i, self._f[i], self._violation[i])
+        ]
+        if worse:
+            self._place(worse[self.random_state.integers(len(worse))], individual, violation)
+
+
+def two_point_crossover(
+    a: np.ndarray, b: np.ndarray, random_state: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Two genotypes with the part between two different cuts exchanged."""
+    first, last = np.sort(random_state.choice(a.size + 1, 2, replace=False))
+    a, b = a.copy(), b.copy()
+    a[first:last], b[first:last] = b[first:last].copy(), a[first:last].copy()
+    return a, b

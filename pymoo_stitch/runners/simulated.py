@@ -1,0 +1,100 @@
+"""Many workers on a virtual clock, to see what an algorithm does with them."""
+
+import heapq
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .serial import Function, attempt
+
+
+@dataclass(frozen=True)
+class Event:
+    """An evaluation that is complete: when it was submitted, began and ended, and on which worker. Times are virtual."""
+
+    number: int
+    worker: int
+    submitted: float
+    begun: float
+    ended: float
+
+
+class SimulatedRunner:
+    """`n_workers` workers whose evaluations take virtual time and happen at once, when they end, in this process.
+
+    Events are ordered by the time of completion, ties by number: with the same seeds, a run has the same `log`.
+
+    :param duration: virtual seconds: a constant, or a function of the genotype and a random generator, such as
+        `lambda x, random_state: random_state.lognormal(sigma=1)`.
+    """
+
+    def __init__(
+        self,
+        n_workers: int,
+        duration: float | Callable[[np.ndarray, np.random.Generator], float] = 1.0,
+        *,
+        seed: int = 0,
+    ):
+        if n_workers < 1:
+            raise ValueError(f"n_workers is at least 1, but is {n_workers}.")
+        self.n_workers, self.duration = n_workers, duration
+        self.clock = 0.0
+        self.log: list[Event] = []
+        self._random_state = np.random.default_rng(seed)
+        self._submitted = 0
+        self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        self._free = list(range(self.n_workers))
+        self._queue: deque[tuple[int, float, Function, np.ndarray]] = deque()
+        self._running: list[tuple[float, int, Event, Function, np.ndarray]] = []
+
+    def submit(self, f: Function, x: np.ndarray) -> int:
+        self._queue.append((self._submitted, self.clock, f, x))
+        self._submitted += 1
+        self._start()
+        return self._submitted - 1
+
+    def wait(self, timeout: float | None = None) -> tuple[int, Mapping[str, Any]] | None:
+        """There is no real time to wait for: `timeout` has no effect."""
+        if not self._running:
+            return None
+        self.clock, number, event, f, x = heapq.heappop(self._running)
+        self.log.append(event)
+        heapq.heappush(self._free, event.worker)
+        self._start()
+        return number, attempt(f, x)
+
+    def cancel(self) -> None:
+        self._begin_anew()
+
+    def __call__(self, f: Function, xs: Iterable[np.ndarray]) -> list[Mapping[str, Any]]:
+        """All of these, until the last is done: what a generational algorithm does with the workers."""
+        order = {self.submit(f, x): i for i, x in enumerate(xs)}
+        results: list[Any] = [None] * len(order)
+        for _ in range(len(order)):
+            number, result = self.wait()
+            if "failed" in result and "F" not in result:
+                raise RuntimeError(f"an evaluation failed: {result['failed']}")
+            results[order[number]] = result
+        return results
+
+    @property
+    def utilisation(self) -> float:
+        worked = sum(event.ended - event.begun for event in self.log)
+        worked += sum(self.clock - event.begun for _, _, event, _, _ in self._running)
+        return worked / (self.n_workers * self.clock) if self.clock > 0 else 0.0
+
+    def _start(self) -> None:
+        while self._queue and self._free:
+            number, submitted, f, x = self._queue.popleft()
+            duration = self.duration(x, self._random_state) if callable(self.duration) else self.duration
+            event = Event(number, heapq.heappop(self._free), submitted, self.clock, self.clock + duration)
+            heapq.heappush(self._running, (event.ended, number, event, f, x))
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = self.__dict__ | {"log": list(self.log), "_queue": deque(), "_running": []}
+        return state | {"_free": list(range(self.n_workers))}
