@@ -33,6 +33,8 @@ def image_folder(
         another size both sides are resized.
     :param crop: which part of the resized image the crop from its centre takes.
     """
+    if not 0 < crop <= 1:
+        raise ValueError(f"crop is the part of the resized image that is taken, above 0 and at most 1, but is {crop}.")
     height, width = (size, size) if isinstance(size, int) else size
     resized = [round(side / crop) for side in (height, width)]
     transform = v2.Compose(
@@ -49,7 +51,7 @@ def voc(
     root: str | os.PathLike,
     image_set: str,
     *,
-    year: str = "2012",
+    year: str | int = "2012",
     size: int | tuple[int, int] = 520,
     normalize: Normalization | None = None,
 ) -> Dataset:
@@ -67,11 +69,11 @@ def voc(
         ]
     )
     try:
-        return VOCSegmentation(_existing(root), year, image_set, transform=image, target_transform=mask)
+        return VOCSegmentation(_existing(root), str(year), image_set, transform=image, target_transform=mask)
     except (RuntimeError, OSError, ValueError) as error:
         raise ValueError(
-            f"there is no segmentation set {image_set!r} of VOC {year} in {root}: {error} The folder holds "
-            f"VOCdevkit/VOC{year} with JPEGImages, SegmentationClass and ImageSets."
+            f"there is no segmentation set {image_set!r} of VOC {year} in {root}. It must hold VOCdevkit/VOC{year} with "
+            "JPEGImages, SegmentationClass and ImageSets/Segmentation."
         ) from error
 
 

@@ -58,8 +58,8 @@ class Engine:
     def __init__(self, device: torch.device | str | None = None, *, batch_size: int = 32, memory: int | None = None):
         self.device = torch.device(device or "cpu")
         for name, value in (("batch_size", batch_size), ("memory", memory)):
-            if value is not None and value < 1:
-                raise ValueError(f"{name} must be at least 1, but is {value}.")
+            if value is not None and (not isinstance(value, int) or value < 1):
+                raise ValueError(f"{name} must be a whole number, at least 1, but is {value!r}.")
         self.batch_size = batch_size
         self.memory = min(2**31, _device_memory(self.device) // 4) if memory is None else memory
         self._operations: dict[tuple, _Operation] = {}
@@ -142,7 +142,7 @@ class Engine:
         needed = sum(plan.memory for network in networks for plan in self.plans([network]))
         if needed > self.memory:
             fitting = self.memory * self.batch_size // needed
-            remedy = f"batch_size={fitting} or less" if fitting else "smaller images"
+            remedy = f"batch_size={fitting} or less" if fitting else "a smaller batch_size, smaller images"
             raise ValueError(
                 f"a batch of {self.batch_size} may take {needed:,} bytes, but memory={self.memory:,}. Use {remedy}, or "
                 "allow more memory."

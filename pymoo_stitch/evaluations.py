@@ -169,6 +169,9 @@ class Evaluations(Evaluator):
                 result["failed"] = result["failed"] or f"{name} is {np.asarray(values).tolist()}"
         return result
 
+    def __repr__(self) -> str:
+        return f"Evaluations({self.requested:,} requested, {self.real:,} real, {self.skipped:,} skipped, {self.failed:,} failed)"
+
     def __deepcopy__(self, memo: dict[int, Any]) -> "Evaluations":
         new = copy.copy(self)
         memo[id(self)] = new

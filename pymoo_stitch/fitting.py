@@ -19,6 +19,7 @@ from .execution import Execution
 from .layout import Layout
 from .network import Tap
 from .stitches import KINDS, Link, as_image, is_direct, working_layout
+from .task import are_unit_images
 
 if TYPE_CHECKING:
     from .supernet import Subnetwork, Supernet
@@ -449,6 +450,7 @@ class _Data:
         elif isinstance(images, tuple) and all(isinstance(part, torch.Tensor) for part in images):
             images = TensorDataset(*images)
         self.shape, self.images, self.batch_size, self.device = supernet.input_shape, images, batch_size, device
+        self.takes_unit = all(network.takes_unit_images for network in supernet.networks)
         self.samples, self.generator = samples, torch.Generator().manual_seed(seed)
         self.seen, self._kept = 0, []
         total = samples or (len(images) if isinstance(images, Dataset) else None)
@@ -510,10 +512,17 @@ class _Data:
 
     def _checked(self, item: Any) -> Batch:
         x, y = (item[0], item[1] if len(item) > 1 else None) if isinstance(item, (tuple, list)) else (item, None)
+        if isinstance(x, torch.Tensor) and x.dtype is torch.uint8:
+            x = x.float() / 255
         if not isinstance(x, torch.Tensor) or x.dtype is not torch.float32 or tuple(x.shape[1:]) != self.shape:
             given = f"{x.dtype} of shape {tuple(x.shape)}" if isinstance(x, torch.Tensor) else type(x).__name__
             raise ValueError(
                 f"the stitches are fitted on batches of float32 images of shape {self.shape}, but a batch is {given}. "
-                "Convert, resize or crop the images; integers in [0, 255] are divided by 255."
+                "Convert, resize or crop the images."
+            )
+        if self.takes_unit and not are_unit_images(x):
+            raise ValueError(
+                f"the stitches are fitted on images with values from {x.min():.3g} to {x.max():.3g}, but the networks take "
+                "images in [0, 1] and normalise them themselves."
             )
         return x, y

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset, SequentialSampler, Subset
 from tqdm import tqdm
@@ -22,7 +23,7 @@ Batch = tuple[torch.Tensor, torch.Tensor | None]
 class Task:
     """Data splits and the metrics by which subnetworks are judged.
 
-    A split is a pair of tensors (images, labels), a Dataset, or a DataLoader that does not shuffle. Images are float32 as
+    A split is a pair of tensors or arrays (images, labels), a Dataset, or a DataLoader that does not shuffle. Images are float32 as
     the networks take them, or uint8, which become floats in [0, 1]; labels are one class per image, or per pixel, where
     255 counts nowhere. Datasets are read, checked and kept in memory when they are first needed; what is sent to another
     process is the dataset, not the images.
@@ -69,15 +70,17 @@ class Task:
 
     def __repr__(self) -> str:
         sizes = ", ".join(f"{name} {len(split):,}" for name, split in self.splits.items())
-        return f"Task({self.metric}; {sizes} images)"
+        return f"Task({', '.join(self.metrics)}; {sizes} images)"
 
 
 class Split:
     """Images and labels in a fixed order, whatever they come from."""
 
     def __init__(self, name: str, source: Any):
-        if isinstance(source, torch.Tensor):
+        if isinstance(source, (torch.Tensor, np.ndarray)):
             source = (source,)
+        if isinstance(source, (tuple, list)) and any(isinstance(part, np.ndarray) for part in source):
+            source = tuple(torch.as_tensor(part) for part in source)
         items = source.dataset if isinstance(source, DataLoader) else source
         if isinstance(source, (tuple, list)) and len(source) in (1, 2) and all(map(torch.is_tensor, source)):
             source = tuple(source)
@@ -119,7 +122,7 @@ class Split:
         self._load()
         images, labels = next(self._pieces()) if self._kept is None else self._kept
         self._check("the", images, labels)
-        if self._limits.takes_normalized and self._kept is not None and _is_unit(images):
+        if self._limits.takes_normalized and self._kept is not None and are_unit_images(images):
             warnings.warn(
                 f"all images of the {self.name} split are in [0, 1], but networks were trained on normalised images. "
                 "Normalise them, or import the networks with normalize='timm'.",
@@ -159,7 +162,7 @@ class Split:
     def _pieces(self) -> Iterator[Batch]:
         """Everything in order, in pieces of any size."""
         if isinstance(self._source, tuple):
-            yield self._piece(self._source, "it")
+            yield self._piece(self._source, f"the {self.name} split")
             return
         single = not isinstance(self._source, DataLoader)
         items = (self._source[i] for i in range(len(self))) if single else iter(self._source)
@@ -172,12 +175,11 @@ class Split:
             except Exception as error:
                 where = f"sample {number}{_path(self._source, number)}" if single else f"batch {number}"
                 raise ValueError(f"{where} of the {self.name} split cannot be read: {error}") from error
-            where = f"sample {number}" if single else f"batch {number}"
+            where = f"{'sample' if single else 'batch'} {number} of the {self.name} split"
             piece = self._piece(item, where, single)
             if kind not in (None, _kind(piece)):
                 raise ValueError(
-                    f"{where} of the {self.name} split is {_kind(piece)}, others are {kind}. Resize, crop and convert "
-                    "all to one kind."
+                    f"{where} is {_kind(piece)}, others are {kind}. Resize, crop and convert all to one kind."
                 )
             kind = _kind(piece)
             yield piece
@@ -186,27 +188,27 @@ class Split:
         images, labels = (*item, None)[:2] if isinstance(item, (tuple, list)) else (item, None)
         if not isinstance(images, torch.Tensor):
             raise ValueError(
-                f"{where} of the {self.name} split is a {type(images).__name__}, not a tensor. Give the dataset a "
-                "transform that makes one, such as torchvision.transforms.PILToTensor()."
+                f"{where} is a {type(images).__name__}, not a tensor. Give the dataset a transform that makes one, such "
+                "as torchvision.transforms.PILToTensor()."
             )
         if images.dtype not in (torch.float32, torch.uint8):
-            raise ValueError(f"{where} of the {self.name} split is {images.dtype}; images are float32 or uint8.")
+            raise ValueError(f"{where} has images of {images.dtype}; give float32 (`.float()`) or uint8.")
         if labels is None:
             return (images[None] if single else images), None
         try:
             labels = torch.as_tensor(labels)
         except (TypeError, ValueError, RuntimeError):
-            raise ValueError(f"{where} of the {self.name} split has a {type(labels).__name__} as its label.") from None
+            raise ValueError(f"{where} has a {type(labels).__name__} as its label; labels are integers.") from None
         if labels.is_floating_point() or labels.is_complex() or labels.dtype is torch.bool:
-            raise ValueError(f"{where} of the {self.name} split has labels of {labels.dtype}; labels are integers.")
+            raise ValueError(f"{where} has labels of {labels.dtype}; labels are integers.")
         if single:
             images, labels = images[None], labels[None]
         if labels.ndim == 4 and labels.shape[1] == 1:
             labels = labels[:, 0]
         if len(images) != len(labels) or labels.ndim not in (1, 3):
             raise ValueError(
-                f"{where} of the {self.name} split has images of shape {tuple(images.shape)} and labels of shape "
-                f"{tuple(labels.shape)}; labels are one class per image, or one per pixel."
+                f"{where} has images of shape {tuple(images.shape)} and labels of shape {tuple(labels.shape)}; labels are "
+                "one class per image, or one per pixel."
             )
         return images, labels
 
@@ -238,7 +240,7 @@ class _Limits:
         least, most = images.min().item(), images.max().item()
         if not math.isfinite(least + most):
             return "has images with NaN or infinite values."
-        if self.takes_unit and not _is_unit(images):
+        if self.takes_unit and not are_unit_images(images):
             return (
                 f"has images with values from {least:.3g} to {most:.3g}, but the networks take images in [0, 1] and "
                 "normalise them themselves."
@@ -257,7 +259,7 @@ class _Limits:
         return None
 
 
-def _is_unit(images: torch.Tensor) -> bool:
+def are_unit_images(images: torch.Tensor) -> bool:
     """Whether images are in [0, 1], as bytes always are. Resizing may overshoot a little."""
     return images.dtype is torch.uint8 or bool(images.min() >= -0.01 and images.max() <= 1.01)
 

@@ -63,6 +63,11 @@ def test_an_unreadable_file_is_named(tmp_path):
         Task(validation=image_folder(tmp_path, size=16))
 
 
+def test_a_crop_is_a_part(tmp_path):
+    with pytest.raises(ValueError, match="at most 1, but is 2"):
+        image_folder(folders(tmp_path, ["a"]), crop=2)
+
+
 def test_missing_folders_are_named(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"there is no folder .*nowhere"):
         image_folder(tmp_path / "nowhere")
@@ -102,4 +107,4 @@ def test_voc_that_is_not_there(devkit):
     with pytest.raises(ValueError, match=r"no segmentation set 'train' of VOC 2012 .*VOCdevkit/VOC2012"):
         voc(devkit, "train")
     with pytest.raises(ValueError, match="'test' of VOC 2007"):
-        voc(devkit, "test", year="2007")
+        voc(devkit, "test", year=2007)

@@ -239,7 +239,7 @@ def test_too_little_memory_for_one_is_an_outcome_and_fails_at_the_door(pair, pho
     engine = Engine(batch_size=8, memory=1_000)
     (outcome,) = engine.evaluate([pair.subnetwork(pair.references["gated"])], split_of(photos, labels), ["accuracy"])
     assert "1,000 are allowed" in outcome.failed
-    with pytest.raises(ValueError, match="smaller images, or allow more memory"):
+    with pytest.raises(ValueError, match="a smaller batch_size, smaller images, or allow more memory"):
         engine.check([pair.subnetwork(pair.references["gated"])])
     (plan,) = Engine(batch_size=8).plans([pair.subnetwork(pair.references["gated"])])
     with pytest.raises(ValueError, match="batch_size=4 or less"):
@@ -345,7 +345,7 @@ def test_a_metric_that_is_not_finite_is_a_failure(pair, photos, labels):
     assert all(np.isfinite(list(outcome.metrics.values())).all() for outcome in outcomes)
 
 
-@pytest.mark.parametrize("options", [{"batch_size": 0}, {"memory": 0}, {"memory": -1}])
+@pytest.mark.parametrize("options", [{"batch_size": 0}, {"memory": 0}, {"memory": "2GB"}])
 def test_bad_options(options):
-    with pytest.raises(ValueError, match=f"{next(iter(options))} must be at least 1"):
+    with pytest.raises(ValueError, match=f"{next(iter(options))} must be a whole number, at least 1"):
         Engine(**options)

@@ -140,6 +140,11 @@ def test_a_copy_of_an_algorithm_takes_its_problem_with_it():
     np.testing.assert_array_equal(whole.run().X, twin.run().X)
 
 
+def test_nsga2_takes_no_unknown_option():
+    with pytest.raises(TypeError, match="no option popsize"):
+        nsga2(popsize=3)
+
+
 def test_another_problem_is_refused():
     evaluations = Evaluations()
     evaluations.eval(Halves(), individuals([[0] * 8]))

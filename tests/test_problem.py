@@ -300,7 +300,7 @@ def test_unknown_keywords_are_rejected(pair, task):
     [
         ({"min_accuracy": 50}, ValueError, "part of 1, but is 50"),
         ({"split": "holdout"}, ValueError, "no 'holdout' split"),
-        ({"batch_size": 0}, ValueError, "batch_size must be at least 1"),
+        ({"batch_size": 0}, ValueError, "batch_size must be a whole number"),
         ({"memory": 100}, ValueError, "but memory=100"),
     ],
 )

@@ -61,6 +61,7 @@ def all_batches(split, size):
     [
         lambda x, y: (x, y),
         lambda x, y: [x, y.to(torch.int16)],
+        lambda x, y: (x.numpy(), y.numpy()),
         TensorDataset,
         Counted,
         lambda x, y: Subset(Counted(torch.cat([x, x]), torch.cat([y, y])), range(10)),
@@ -106,7 +107,7 @@ def test_what_is_too_large_is_read_at_every_pass(data, monkeypatch):
         (lambda x, y: (x[:0], y[:0]), "validation split is empty"),
         (lambda x, y: Counted(x[:0], y[:0]), "validation split is empty"),
         (lambda x, y: (x, y[:3]), r"validation split has images of shape \(10, 3, 8, 8\) and labels of shape \(3,\)"),
-        (lambda x, y: (x.double(), y), "validation split is torch.float64"),
+        (lambda x, y: (x.double(), y), "validation split has images of torch.float64"),
         (lambda x, y: (x, y.float()), "labels of torch.float32"),
         (lambda x, y: (x, y[:, None]), "one class per image, or one per pixel"),
         (lambda x, y: DataLoader(TensorDataset(x, y), shuffle=True), "shuffle=False"),

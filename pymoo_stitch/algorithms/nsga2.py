@@ -1,5 +1,6 @@
 """The baseline: pymoo's NSGA-II, configured for binary genotypes."""
 
+from inspect import signature
 from typing import Any
 
 from pymoo.algorithms.moo.nsga2 import NSGA2
@@ -19,6 +20,9 @@ def nsga2(*, pop_size: int = 100, threshold: Choice = "auto", **options: Any) ->
     :param threshold: as in our algorithms: a `Threshold`, None, or "auto", which gives stitch problems one.
     :param options: anything pymoo's `NSGA2` takes.
     """
+    known = {name for base in NSGA2.__mro__[:-1] for name in signature(base.__init__).parameters}
+    if unknown := options.keys() - known:
+        raise TypeError(f"NSGA2 has no option {', '.join(sorted(unknown))}.")
     defaults = {
         "sampling": ProblemSampling(),
         "crossover": TwoPointCrossover(),
