@@ -4,7 +4,9 @@
     python benchmarks/search.py --only clock --seeds 3
     python benchmarks/search.py --only stitching --instances 2 --budgets 1000
 
-Parts: fronts (about 8 minutes on one core), clock (4), stitching (30), speed (1). The folder holds `best-of-traps/`.
+Parts, on one core of a machine under load: fronts (10 minutes, and more for GOMEA on best-of-traps, which seldom gets there),
+clock (2 minutes per seed and algorithm), stitching (an hour or more at 20,000), speed (1). The folder holds
+`best-of-traps/`.
 """
 
 import argparse
