@@ -1,5 +1,7 @@
 """Fitting: closed form equals brute force, learning learns, the networks never change, bad data is refused."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -337,10 +339,7 @@ def test_images_may_come_in_many_ways(pair):
 @pytest.mark.parametrize(
     ("images", "message"),
     [
-        (
-            torch.zeros(8, 3, 8, 8, dtype=torch.uint8),
-            r"a batch is torch.uint8 of shape \(\d, 3, 8, 8\).* divided by 255",
-        ),
+        (torch.rand(8, 3, 8, 8).double(), r"a batch is torch.float64 of shape \(\d, 3, 8, 8\)"),
         (torch.rand(8, 3, 9, 9), r"images of shape \(3, 8, 8\), but a batch is torch.float32 of shape \(\d, 3, 9, 9\)"),
         (torch.rand(0, 3, 8, 8), "no images are given"),
         ([], "no images are given"),
@@ -350,6 +349,17 @@ def test_images_may_come_in_many_ways(pair):
 def test_images_that_do_not_fit_are_refused(pair, images, message):
     with pytest.raises(ValueError, match=message):
         fresh(pair).fit(images)
+
+
+def test_bytes_are_images_between_0_and_1(pair):
+    pixels = torch.randint(256, (24, *IMAGE), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    assert fresh(pair).fit(pixels).errors == fresh(pair).fit(pixels / 255).errors
+
+
+def test_images_normalised_twice_are_refused(pair):
+    unit = Supernet([replace(network, normalization=((0.5,) * 3,) * 2) for network in pair.networks], pair.links)
+    with pytest.raises(ValueError, match=r"values from 0.* to .*, but the networks take images in \[0, 1\]"):
+        unit.fit(torch.rand(24, *IMAGE) * 255)
 
 
 def test_unknown_methods_and_options_are_refused(pair):
