@@ -11,7 +11,6 @@ in one run.
 
 import argparse
 import pathlib
-import resource
 import subprocess
 import sys
 import time
@@ -176,29 +175,20 @@ def memory(budget):
     """Peak memory of evaluating 16 subnetworks of the ImageNet pair in groups that may take so many MiB."""
     problem = imagenet_problem(32, 32, budget * 2**20)
     X = initial(problem, 16)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
-    now = current_memory()
+    plans = list(problem.engine.plans([problem.subnetwork(x) for x in X]))  # also lays out the weights for itself
+    pathlib.Path("/proc/self/clear_refs").write_text("5")  # Linux: forget the peak so far
+    before = resident("VmRSS")
     problem.evaluate(X)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
-    plans = list(problem.engine.plans([problem.subnetwork(x) for x in X]))
-    weights = sum(tensor_bytes(problem)) / 2**20
     print(
-        f"  budget {budget:,} MiB: {len(plans)} groups, at most {max(p.memory for p in plans) / 2**20:,.0f} MiB planned; the "
-        f"process grew by {peak - now:,.0f} MiB, of which the engine's own weights are up to {weights:,.0f} MiB "
-        f"(peak before: {before:,.0f} MiB)"
+        f"  budget {budget:,} MiB: {len(plans)} group{'s' * (len(plans) > 1)}, at most "
+        f"{max(p.memory for p in plans) / 2**20:,.0f} MiB planned; the process grew by {resident('VmHWM') - before:,.0f} MiB"
     )
 
 
-def tensor_bytes(problem):
-    """Of what the engine has laid out or folded for itself."""
-    for network in problem.space.networks:
-        yield sum(weight.nbytes for weight in network.weights.values())
-
-
-def current_memory():
-    """Resident MiB of this process."""
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * resource.getpagesize() / 2**20
+def resident(field):
+    """Memory of this process in MiB: VmRSS now, VmHWM at most."""
+    lines = pathlib.Path("/proc/self/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith(field)).split()[1]) / 2**10
 
 
 if __name__ == "__main__":

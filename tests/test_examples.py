@@ -46,8 +46,8 @@ def test_the_code_in_the_readme_runs(tmp_path):
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     assert blocks
     smaller = {"pretrained=True": "pretrained=False", "resnet50": "test_resnet", "resnext50_32x4d": "test_efficientnet"}
-    smaller |= {"224": "64", "subnetwork.fit(images)": "subnetwork.fit(images, samples=64)"}
-    smaller |= {"nsga2()": "nsga2(pop_size=20)", "2_000": "40"}
+    smaller |= {"224": "64", "samples=256": "samples=64"}
+    smaller |= {"nsga2()": "nsga2(pop_size=20)", "GOMEA()": "GOMEA(pop_size=20)", "2_000": "40"}
     code = "\n".join(blocks)
     for old, new in smaller.items():
         assert old in code

@@ -69,7 +69,9 @@ def test_the_order_is_a_total_preorder_with_what_is_tolerated_first(three, n_eva
         assert (rank[0] == 0) == (v <= algorithm.slack)
 
 
-@pytest.mark.parametrize("algorithm", [GOMEA(pop_size=16), nsga2(pop_size=16)], ids=["GOMEA", "NSGA-II"])
+@pytest.mark.parametrize(
+    "algorithm", [GOMEA(pop_size=16), nsga2(pop_size=16, threshold="auto")], ids=["GOMEA", "NSGA-II"]
+)
 def test_a_minimal_accuracy_is_met_in_the_end(algorithm):
     result = minimize(MinAccuracy(), algorithm, ("n_evals", 400), seed=1)
     assert (1 - result.F[:, 1] >= 0.75).all()

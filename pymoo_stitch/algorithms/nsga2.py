@@ -13,11 +13,12 @@ from ..sampling import ProblemSampling
 from .threshold import Choice, ThresholdSurvival
 
 
-def nsga2(*, pop_size: int = 100, threshold: Choice = "auto", **options: Any) -> NSGA2:
+def nsga2(*, pop_size: int = 100, threshold: Choice = None, **options: Any) -> NSGA2:
     """NSGA-II that starts from the problem's own sampling and whose budget, as that of our algorithms, is one of real
-    evaluations: `minimize(problem, nsga2(), ("n_evals", 2_000), seed=1)`.
+    evaluations, looked at after each generation: `minimize(problem, nsga2(), ("n_evals", 2_000), seed=1)`.
 
-    :param threshold: as in our algorithms: a `Threshold`, None, or "auto", which gives stitch problems one.
+    :param threshold: none by default; a `Threshold`, or "auto", which gives stitch problems the one that our algorithms
+        have. What does not meet it at the end is infeasible: if nothing does, the result is empty.
     :param options: anything pymoo's `NSGA2` takes.
     """
     known = {name for base in NSGA2.__mro__[:-1] for name in signature(base.__init__).parameters}
