@@ -78,6 +78,8 @@ class StitchProblem(Problem):
         for part in task.splits.values():
             part.check(networks)
         _warn_of_other_sizes(networks)
+        if not getattr(space, "is_fitted", True):
+            warnings.warn("no stitch of this supernet has been fitted: call supernet.fit(images) first.", stacklevel=2)
         self.engine.check(reference for reference in references if len(reference.outputs) == 1)
 
     @cached_property

@@ -37,8 +37,8 @@ class Supernet:
     :param networks: one or more with equal input and output shapes and different names.
     :param links: any that leave the supernet acyclic. They are put into topological order, those between the same two
         taps side by side.
-    :param stitches: their tensors, as `supernet.stitches.state_dict()` gives them. Without, all stitches are new and
-        unfitted.
+    :param stitches: their tensors, as `supernet.stitches.state_dict()` gives them. Without, all stitches are new and,
+        until `fit` has been called, not `is_fitted`.
     :param bound: the largest number of matches there could have been, and
     :param dropped: the matches left out for a cycle, where a matcher made the links.
     """
@@ -61,6 +61,7 @@ class Supernet:
         self.links = _named_stitches(_in_order(links, self._wiring, self._order))
         self._selector = Selector(self._wiring, self.links, self._order)
         self.stitches = _new_stitches(self.links) if stitches is None else _given_stitches(self.links, stitches)
+        self.is_fitted = stitches is not None
         self._link_costs = _link_costs(self.links)
         self._node_costs = np.array(
             [node.cost for node in self._wiring.nodes] + [0] * (-len(self._wiring.nodes) % 8), dtype=np.int64
@@ -182,7 +183,9 @@ class Supernet:
             for the others.
         :param options: those of `fitting.least_squares`, `fitting.adam` or `fitting.finetune`.
         """
-        return fitting.fit(self, images, method, **options)
+        report = fitting.fit(self, images, method, **options)
+        self.is_fitted = True
+        return report
 
     def save(self, path: str | os.PathLike) -> None:
         """Write everything to one file: tensors as safetensors, the rest as JSON inside it. The file appears whole or

@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import warnings
 
 import numpy as np
 import pytest
@@ -307,6 +308,16 @@ def test_unknown_keywords_are_rejected(pair, task):
 def test_bad_options(pair, task, options, error, message):
     with pytest.raises(error, match=message):
         StitchProblem(pair, task, **options)
+
+
+def test_a_supernet_that_was_not_fitted_is_noticed(pair, task):
+    supernet = Supernet(pair.networks, pair.links)
+    with pytest.warns(UserWarning, match=r"call supernet.fit\(images\) first"):
+        StitchProblem(supernet, task)
+    supernet.fit(next(task["calibration"].batches(16))[0])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        StitchProblem(supernet, task)
 
 
 def test_data_without_a_task(pair):
