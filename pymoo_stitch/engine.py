@@ -50,7 +50,7 @@ class Engine:
     :param device: the CPU by default.
     :param batch_size: of how many images a batch consists. What is evaluated together changes no result, but the size
         of batches may change how they are rounded.
-    :param memory: how many bytes the tensors of a batch may take, not counting weights and what metrics take. Subnetworks that would need more
+    :param memory: how many bytes a batch may take, not counting weights and what metrics take. Subnetworks that would need more
         together are evaluated in several groups; one that would need more alone fails. By default 2 GiB, or a quarter
         of what the device has if that is less.
     """
@@ -454,8 +454,8 @@ class Plan:
     """Several subnetworks, each operation on the same inputs once.
 
     `numbers` are those of the subnetworks in the list they came from, `cost` the multiply-adds for one image, and
-    `memory` the bytes that the tensors of a batch take at most, the images themselves and scratch space inside an
-    operation not counted."""
+    `memory` the bytes that a batch takes at most: its tensors, and a quarter more for scratch space inside operations and
+    for what the allocator wastes."""
 
     def __init__(self, programs: Sequence[_Program]):
         self.programs = programs
@@ -501,7 +501,7 @@ class Plan:
             for i in done:
                 memory.release(i)
             self._steps.append((operation.in_place if in_place else operation.run, reads, at, output, done))
-        self.memory = memory.peak
+        self.memory = memory.peak + memory.peak // 4
 
     @torch.inference_mode()
     def run(self, images: torch.Tensor, sink: Callable[[int, torch.Tensor], None]) -> None:
