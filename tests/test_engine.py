@@ -156,7 +156,7 @@ def test_weights_are_never_written_over(positions, photos, batch):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
-    "test_vit test_convnext test_mambaout shufflenet_v2_x0_5 mobilenetv3_small_050 densenet121 ghostnet_050 "
+    "test_vit test_convnext test_mambaout mobilenetv3_small_050 densenet121 ghostnet_050 "
     "regnety_002 swin_tiny_patch4_window7_224 vit_tiny_patch16_224 convnext_atto mobilevit_xxs coat_lite_tiny".split(),
 )
 def test_architectures_of_all_sorts(name):
