@@ -37,7 +37,7 @@ def test_of_whole_images(seed, images, classes, data):
     expected = {
         "accuracy": known.multiclass_accuracy(outputs, labels, classes, average="micro"),
         "cross_entropy": torch.nn.functional.cross_entropy(outputs, labels),
-        "calibration_error": known.multiclass_calibration_error(outputs, labels, classes, n_bins=BINS),
+        "calibration_error": known.multiclass_calibration_error(outputs.softmax(1), labels, classes, n_bins=BINS),
     }
     for name, value in expected.items():
         assert found[name] == pytest.approx(value.item(), abs=1e-5), name
@@ -59,7 +59,7 @@ def test_of_pixels(seed, images, classes, data):
         "pixel_accuracy": each[counted].mean(),
         "cross_entropy": torch.nn.functional.cross_entropy(outputs, labels, ignore_index=IGNORED),
         "mean_iou": known.multiclass_jaccard_index(outputs, labels, average="macro", **options),
-        "calibration_error": known.multiclass_calibration_error(outputs, labels, n_bins=BINS, **options),
+        "calibration_error": known.multiclass_calibration_error(outputs.softmax(1), labels, n_bins=BINS, **options),
     }
     for name, value in expected.items():
         assert found[name] == pytest.approx(value.item(), abs=1e-5), name
