@@ -19,12 +19,16 @@ class Mixing:
     :param donors: the individuals donors are drawn from.
     :param elite: genotypes from the archive, the donors of a forced improvement; None while it is not forced.
     :param order: the subsets still to be tried, the next at the end.
+    :param steps: evaluations since the subsets were learned.
+    :param tried: the subsets of earlier trees that were tried, as sorted bytes.
     """
 
     subsets: list[np.ndarray]
     donors: np.ndarray
     elite: np.ndarray | None = None
     order: list[int] = field(default_factory=list)
+    steps: int = 0
+    tried: frozenset[bytes] = frozenset()
     changed: bool = False
     improved: bool = False
 
@@ -77,6 +81,7 @@ class GOMEA(Asynchronous):
             while mixing.order:
                 child = self._mixed(loop, mixing.subsets[mixing.order.pop()], mixing)
                 if child is not None:
+                    mixing.steps += 1
                     return child
             mixing = self._next_mixing(loop, mixing)
             self._mixings[loop] = mixing
@@ -147,7 +152,8 @@ class GOMEA(Asynchronous):
 class LKGOMEA(GOMEA):
     """GOMEA in which each individual mixes within its own neighbourhood, and learns its linkage there.
 
-    The neighbourhood is the k nearest by Hamming distance, k = ⌈n/m⌉ with m drawn anew for each GOM from 1 to n/c.
+    The neighbourhood is the k nearest by Hamming distance, k = ⌈n/m⌉ with m drawn anew from 1 to n/c. It changes quickly:
+    within a GOM, both are found again after every n_var/10 evaluations, and subsets that were tried are left out.
     """
 
     def __init__(self, *, c: int | None = None, **options: Any):
@@ -159,6 +165,17 @@ class LKGOMEA(GOMEA):
             raise ValueError(f"c, the size of the smallest neighbourhoods, is at least 1, but is {c}.")
         self.c = c
 
+    def _continue(self, loop: int) -> np.ndarray | None:
+        mixing = self._mixings[loop]
+        if mixing.elite is None and mixing.order and mixing.steps >= max(1, self.problem.n_var // 10):
+            left = set(mixing.order)
+            mixing.tried |= {_name(subset) for i, subset in enumerate(mixing.subsets) if i not in left}
+            mixing.donors, subsets = self._learn(loop)
+            mixing.subsets = [subset for subset in subsets if _name(subset) not in mixing.tried]
+            mixing.order = self.random_state.permutation(len(mixing.subsets)).tolist()
+            mixing.steps = 0
+        return super()._continue(loop)
+
     def _learn(self, loop: int) -> tuple[np.ndarray, list[np.ndarray]]:
         n = self.pop_size
         c = self.c or (20 if hasattr(self.problem, "active") else 5)
@@ -168,6 +185,10 @@ class LKGOMEA(GOMEA):
         if not distance[nearest[-1]]:  # a neighbourhood that has converged offers nothing
             return super()._learn(loop)
         return nearest, linkage_tree(self._x[nearest], self.random_state)
+
+
+def _name(subset: np.ndarray) -> bytes:
+    return np.sort(subset).tobytes()
 
 
 def close(child: np.ndarray, donor: np.ndarray, before: np.ndarray, copied: np.ndarray, active: Any) -> None:

@@ -18,7 +18,7 @@ class SerialRunner:
     def __init__(self) -> None:
         self._queue: deque[tuple[int, Function, np.ndarray]] = deque()
         self._submitted = 0
-        self._busy = 0.0
+        self.busy = 0.0
         self._started: float | None = None
 
     def submit(self, f: Function, x: np.ndarray) -> int:
@@ -35,7 +35,7 @@ class SerialRunner:
         number, f, x = self._queue.popleft()
         start = time.perf_counter()
         result = attempt(f, x)
-        self._busy += time.perf_counter() - start
+        self.busy += time.perf_counter() - start
         return number, result
 
     def cancel(self) -> None:
@@ -46,10 +46,10 @@ class SerialRunner:
 
     @property
     def utilisation(self) -> float:
-        return 0.0 if self._started is None else self._busy / (time.perf_counter() - self._started)
+        return 0.0 if self._started is None else self.busy / (time.perf_counter() - self._started)
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_queue": deque(), "_busy": 0.0, "_started": None}
+        return self.__dict__ | {"_queue": deque(), "busy": 0.0, "_started": None}
 
 
 def attempt(f: Function, x: np.ndarray) -> Mapping[str, Any]:
