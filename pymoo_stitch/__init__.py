@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .engine import Engine
     from .evaluations import Evaluations
+    from .journal import Journal, JournalError
     from .layout import Layout
     from .matching import Matching, match
     from .network import Network, Tap
@@ -18,6 +19,8 @@ __all__ = [
     "KINDS",
     "Engine",
     "Evaluations",
+    "Journal",
+    "JournalError",
     "Kind",
     "Layout",
     "Link",
@@ -33,6 +36,7 @@ __all__ = [
 _HOMES = {
     "engine": ["Engine"],
     "evaluations": ["Evaluations"],
+    "journal": ["Journal", "JournalError"],
     "layout": ["Layout"],
     "matching": ["Matching", "match"],
     "network": ["Network", "Tap"],

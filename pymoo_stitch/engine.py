@@ -47,7 +47,7 @@ class Engine:
     read what lies between. Where a stitch reads it, the convolution is computed by itself as well: if it was not folded for
     some subnetworks and folded for others, these would share nothing from there on.
 
-    :param device: the CPU by default.
+    :param device: by default a GPU if there is one, else the CPU.
     :param batch_size: of how many images a batch consists. What is evaluated together changes no result, but the size
         of batches may change how they are rounded.
     :param memory: how many bytes a batch may take, not counting weights and what metrics take. Subnetworks that would need more
@@ -56,7 +56,7 @@ class Engine:
     """
 
     def __init__(self, device: torch.device | str | None = None, *, batch_size: int = 32, memory: int | None = None):
-        self.device = torch.device(device or "cpu")
+        self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         for name, value in (("batch_size", batch_size), ("memory", memory)):
             if value is not None and (not isinstance(value, int) or value < 1):
                 raise ValueError(f"{name} must be a whole number, at least 1, but is {value!r}.")
@@ -113,14 +113,23 @@ class Engine:
         try:
             if not failed[plan.numbers[0]]:
                 plan.run(images, add)
-        except Exception as error:
-            if len(plan.programs) == 1:
-                failed[plan.numbers[0]] = f"{type(error).__name__}: {error}"
-                return {}
-            found = {}  # whose fault it is shows when each is alone
-            for program in plan.programs:
-                found |= self._sums(Plan([program]), images, labels, metrics, failed)
-        return found
+            return found
+        except Exception as raised:
+            error, no_memory = f"{type(raised).__name__}: {raised}", isinstance(raised, torch.OutOfMemoryError)
+        # What the error held is free now.
+        if no_memory and self.device.type == "cuda":
+            torch.cuda.empty_cache()
+        if len(plan.programs) > 1:  # whose fault it is shows when each is alone
+            alone = [self._sums(Plan([program]), images, labels, metrics, failed) for program in plan.programs]
+            return {key: value for each in alone for key, value in each.items()}
+        if no_memory and len(images) > 1:
+            halves = [
+                self._sums(plan, *half, metrics, failed)
+                for half in zip(images.tensor_split(2), labels.tensor_split(2), strict=True)
+            ]
+            return {} if failed[plan.numbers[0]] else {key: halves[0][key] + halves[1][key] for key in halves[0]}
+        failed[plan.numbers[0]] = error
+        return {}
 
     def _too_large(self, plan: "Plan") -> str:
         """Why this plan cannot be run, or nothing."""

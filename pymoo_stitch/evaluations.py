@@ -1,8 +1,16 @@
-"""The service between an algorithm and what evaluates: no subnetwork is evaluated twice in a run, and budgets are honest."""
+"""The service between an algorithm and what evaluates: no subnetwork is evaluated twice in a run, budgets are honest, and
+whatever is known is on disk."""
 
 import copy
+import os
+import platform
+import time
 import warnings
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
 from itertools import islice
 from typing import Any
 
@@ -13,6 +21,10 @@ from pymoo.core.individual import Individual
 from pymoo.core.population import Population
 from pymoo.core.problem import Problem
 
+from .budget import budget_of
+from .journal import Journal, JournalError, Row, described, differences, write_genotype
+from .progress import Progress
+
 
 class Evaluations(Evaluator):
     """Answers requests for evaluations, each subnetwork's once.
@@ -21,28 +33,144 @@ class Evaluations(Evaluator):
     second one, whether the first has been evaluated or is still being, gets the first one's result and is *skipped*.
     `n_eval`, what pymoo's `("n_evals", N)` looks at, counts real evaluations only, for every algorithm alike.
 
-    As a pymoo evaluator: `minimize(problem, algorithm, ("n_evals", 2_000), evaluator=Evaluations())`. Each run needs a new
-    one: the counters go on. An algorithm that
-    does not wait calls `request` and `complete`, which is what `eval` does too.
+    As a pymoo evaluator: `minimize(problem, algorithm, ("n_evals", 2_000), seed=1, evaluator=Evaluations())`. Each run
+    needs a new one: the counters go on. An algorithm that does not wait calls `request` and `complete`, which is what
+    `eval` does too.
+
+    With a journal, every evaluation is on disk before the algorithm sees it. The same run started again, with the same
+    journal, is answered by it as far as it goes and ends as if it had never been cut; with a larger budget, a run that had
+    ended goes on.
 
     `requested` = `real` + `skipped` + those in flight; `failed` counts those of the real ones that gave no result: their
-    `failed` says why (it is empty for the others), their objectives are the problem's worst, or infinite.
+    `failed` says why (it is empty for the others), their objectives are the problem's worst, or infinite. `replayed` and
+    `shared` count those of the real ones that came from the journal and from the memo.
 
-    A deep copy shares what was known when it was made and goes its own way from there.
+    A deep copy of one in use shares what was known when it was made, has no journal, and goes its own way from there.
 
+    :param runner: where the evaluations of pymoo's own algorithms happen, as our algorithms' `runner`.
+    :param journal: the path of the run's `Journal`.
+    :param memo: paths of other runs' journals, of the same problem. What they know is not computed again, but counts.
+    :param progress: whether to show a progress bar.
     :param count_skipped: whether skipped evaluations count towards the budget, as in [G].
     :param patience: a run of an algorithm ends, with a warning, after this many skipped evaluations in a row: its space
         may hold fewer subnetworks than the budget.
     """
 
-    def __init__(self, *, count_skipped: bool = False, patience: int = 10_000):
+    def __init__(
+        self,
+        *,
+        runner: Any = None,
+        journal: str | os.PathLike | None = None,
+        memo: Iterable[str | os.PathLike] = (),
+        progress: bool = False,
+        count_skipped: bool = False,
+        patience: int = 10_000,
+    ):
         super().__init__()
+        self.runner, self.journal, self.memo, self.progress = runner, journal, tuple(memo), progress
         self.count_skipped, self.patience = count_skipped, patience
-        self.requested = self.real = self.skipped = self.failed = 0
+        self.requested = self.real = self.skipped = self.failed = self.replayed = self.shared = 0
         self.skipped_in_a_row = 0
         self._problem: Problem | None = None
         self._known: dict[Any, tuple[int, dict[str, Any]]] = {}  # shared with copies, who see the first `real` of it
         self._waiting: dict[Any, list[Individual]] = {}
+        self._journal: Journal | None = None
+        self._replay: deque[Row] = deque()  # what the journal holds and the algorithm has not seen yet
+        self._journaled: dict[int, Mapping[str, Any]] = {}  # by request
+        self._shared: dict[str, Mapping[str, Any]] = {}
+        self._progress: Progress | None = None
+        self._f: Evaluate | None = None
+
+    # ----------------------------------------------------------------------------------------------------- the run
+
+    def begin(self, algorithm: Algorithm) -> None:
+        """Open the journal and the memo for a run of this algorithm, which has been set up."""
+        problem = algorithm.problem
+        self._use(problem)
+        if self.journal is not None:
+            self._open_journal(algorithm)
+        for path in self.memo:
+            other = Journal(path, create=False)
+            about = (other.run or {}).get("problem")
+            if found := differences(about, identity(problem), "problem"):
+                raise JournalError(f"{path} is of another problem and cannot be a memo here: {'; '.join(found)}.")
+            self._shared |= {row.key: row.result for row in other.rows() if not row.result["failed"]}
+            other.close()
+        if self.progress:
+            self._progress = Progress(algorithm)
+
+    def budget(self, of_termination: int | None) -> int | None:
+        """The evaluations the whole run was planned for: those of the termination, unless a journal says otherwise."""
+        if self.journal is not None and self._journal is None:
+            self._journal = Journal(self.journal)
+        run = self._journal and self._journal.run
+        return run["budget"] if run else of_termination
+
+    def _open_journal(self, algorithm: Algorithm) -> None:
+        budget = self.budget(budget_of(algorithm.termination, getattr(algorithm, "pop_size", None)))
+        journal = self._journal
+        if not isinstance(algorithm.seed, int | np.integer):
+            raise ValueError(
+                f"a run with a journal needs a seed, so that it can be resumed: seed=1, not {algorithm.seed!r}."
+            )
+        run = {
+            "problem": identity(algorithm.problem),
+            "algorithm": described(algorithm, without=[*vars(Algorithm()), "runner"]),
+            "evaluations": {"count_skipped": self.count_skipped, "patience": self.patience},
+            "seed": int(algorithm.seed),
+        }
+        if journal.run is None:
+            about = {"budget": budget, "begun": datetime.now(UTC).isoformat(timespec="seconds"), "versions": versions()}
+            problem = algorithm.problem
+            journal.begin(run | about, problem.n_obj, problem.n_ieq_constr, problem.n_eq_constr)
+        elif found := [text for name in run for text in differences(journal.run.get(name), run[name], name)]:
+            raise JournalError(
+                f"{journal.path} is the journal of another run: {'; '.join(found)}. Start that run again to resume it, "
+                "or choose another file for this one."
+            )
+        self._replay = deque(journal.rows())
+        self._journaled = {row.request: row.result for row in self._replay}
+
+    def is_replaying(self) -> bool:
+        """Whether the journal knows what comes next."""
+        return bool(self._replay)
+
+    def next_replayed(self) -> tuple[Individual, Mapping[str, Any]]:
+        """The request that was answered next when the journal was written, and its result."""
+        row = self._replay[0]
+        for individual, *_ in self._waiting.values():
+            if individual.get("request") == row.request:
+                return individual, row.result
+        raise self._astray(row)
+
+    def journaled(self, individual: Individual) -> Callable[[Any], Mapping[str, Any]] | None:
+        """A function that gives what the journal holds of this individual, if it does."""
+        if not self._replay:
+            return None
+        result = self._journaled.get(individual.get("request"))
+        return None if result is None else lambda x: result
+
+    def share(self, individual: Individual) -> Mapping[str, Any] | None:
+        """What the memo knows of an individual that is to be evaluated, if anything."""
+        return self._shared.get(self._name(individual))
+
+    def _take_replayed(self, individual: Individual) -> Mapping[str, Any]:
+        """The journal's next result, which must be that of this individual."""
+        row = self._replay.popleft()
+        if row.request != individual.get("request") or write_genotype(row.x) != write_genotype(individual.X):
+            raise self._astray(row)
+        self.replayed += 1
+        return row.result
+
+    def _astray(self, row: Row) -> JournalError:
+        then, now = self._journal.run.get("versions"), versions()
+        found = "; ".join(differences(then, now)) or "the versions of the libraries are the same"
+        return JournalError(
+            f"{self._journal.path} does not fit this run: request {row.request:,} was for another genotype. What is "
+            f"evaluated must depend on nothing but the seed ({found})."
+        )
+
+    # ------------------------------------------------------------------------------------------- as a pymoo evaluator
 
     def eval(
         self, problem: Problem, pop: Population | Individual, count_evals: bool = True, **kwargs: Any
@@ -57,27 +185,85 @@ class Evaluations(Evaluator):
     def _eval(
         self, problem: Problem, pop: Population, evaluate_values_of: list[str], algorithm: Any = None, **kwargs: Any
     ) -> None:
+        if self._problem is None and algorithm is not None:
+            self.begin(algorithm)
+        if self.journal is not None and self._journal is None:
+            raise ValueError(
+                "with a journal, say of which algorithm: evaluator.eval(problem, pop, algorithm=algorithm)."
+            )
         new: list[Individual] = []
+        results: dict[int, Mapping[str, Any]] = {}  # by request
+        threshold = _level(algorithm, self.n_eval)
         try:
             for individual in pop:
                 if self.request(problem, individual):
                     new.append(individual)
-            out = {}
-            if new:
-                out = problem.evaluate(
-                    np.array([individual.X for individual in new]),
-                    return_values_of=evaluate_values_of,
-                    return_as_dictionary=True,
-                    algorithm=algorithm,
-                    **kwargs,
-                )
+            waiting = {individual.get("request"): individual for individual in new}
+            while self._replay and self._replay[0].request in waiting:
+                request = self._replay[0].request
+                results[request] = self._take_replayed(waiting.pop(request))
+            if waiting and self._replay:
+                raise self._astray(self._replay[0])
+            for request, individual in list(waiting.items()):
+                if (shared := self.share(individual)) is not None:
+                    self.shared += 1
+                    self._commit([(waiting.pop(request), shared)], threshold, len(results))
+                    results[request] = shared
+            for answers in self._answers(problem, list(waiting.values()), evaluate_values_of, algorithm, kwargs):
+                answers = [(individual, self._checked(out)) for individual, out in answers]
+                self._commit(answers, threshold, len(results))
+                results |= {individual.get("request"): out for individual, out in answers}
+                if self._progress is not None:
+                    self._progress.show(algorithm, self.real + len(results))
+        except KeyboardInterrupt:
+            if algorithm is None:
+                raise
+            self._interrupted(algorithm, [individual for individual in new if individual.get("request") not in results])
         except BaseException:
             self.forget(new)
             raise
-        for i, individual in enumerate(new):
-            self.complete(individual, {name: values[i] for name, values in out.items() if values is not None})
+        for individual in new:
+            if individual.get("request") in results:
+                self._settle(individual, self._checked(results[individual.get("request")]))
         if algorithm is not None:
             self.end_if_exhausted(algorithm)
+
+    def _answers(
+        self, problem: Problem, new: list[Individual], names: list[str], algorithm: Any, kwargs: dict[str, Any]
+    ) -> Iterator[list[tuple[Individual, Mapping[str, Any]]]]:
+        """Evaluate these: each with its result, as they come."""
+        if not new:
+            return
+        if self.runner is None:
+            begun = time.time()
+            X = np.array([individual.X for individual in new])
+            out = problem.evaluate(X, return_values_of=names, return_as_dictionary=True, algorithm=algorithm, **kwargs)
+            results = [{name: values[i] for name, values in out.items() if values is not None} for i in range(len(new))]
+            yield [
+                (individual, result | {"begun": begun, "ended": time.time()})
+                for individual, result in zip(new, results, strict=True)
+            ]
+            return
+        if self._f is None:
+            self._f = Evaluate(problem)
+        running = {self.runner.submit(self._f, individual.X): individual for individual in new}
+        try:
+            while running:
+                done = self.runner.wait(timeout=1.0)
+                if done is not None:
+                    yield [(running.pop(done[0]), done[1])]
+        finally:
+            if running:
+                self.runner.cancel()
+
+    def _interrupted(self, algorithm: Algorithm, unfinished: list[Individual]) -> None:
+        """End the run with what there is: pymoo goes on with these once more, as if they had failed."""
+        for individual in unfinished:
+            others = self._waiting.pop(self._key(individual))
+            self.requested -= len(others)
+            for other in others:
+                _answer(other, self._checked({"failed": "interrupted"}))
+        end_interrupted(algorithm)
 
     def end_if_exhausted(self, algorithm: Algorithm) -> None:
         """Make the algorithm's next generation its last if a long row of requests brought nothing new."""
@@ -90,6 +276,8 @@ class Evaluations(Evaluator):
             )
             algorithm.termination.terminate()
 
+    # -------------------------------------------------------------------------------------------------- one by one
+
     def room(self, limit: float) -> bool:
         """Whether one more request can be made, all those in flight counted, so that `n_eval` ends at most at `limit`."""
         in_flight = self.requested - self.real - self.skipped if self.count_skipped else len(self._waiting)
@@ -98,11 +286,9 @@ class Evaluations(Evaluator):
     def request(self, problem: Problem, individual: Individual) -> bool:
         """Whether this individual is to be evaluated. If not, it has its result already, or gets it when the one it
         equals is complete."""
-        if self._problem is None:
-            self._problem = problem
-        elif self._problem is not problem:
-            raise ValueError("these evaluations are of another problem. Use a new Evaluations() for each problem.")
+        self._use(problem)
         key = self._key(individual)
+        individual.set("request", self.requested)
         self.requested += 1
         number, result = self._known.get(key, (self.real, None))
         if number < self.real:
@@ -114,12 +300,35 @@ class Evaluations(Evaluator):
             return True
         return False
 
-    def complete(self, individual: Individual, out: Mapping[str, Any]) -> list[Individual]:
+    def complete(
+        self, individual: Individual, out: Mapping[str, Any], algorithm: Algorithm | None = None
+    ) -> list[Individual]:
         """Take the result of an individual that was to be evaluated: F, G, H and whatever else the problem gives, or
-        the reason as `failed`. All who wait for it are answered; they are returned in the order of their requests."""
+        the reason as `failed`. It is committed to the journal, and all who wait for it are answered; they are returned
+        in the order of their requests."""
+        if self._replay:
+            result = self._checked(self._take_replayed(individual))
+        else:
+            result = self._checked(out)
+            self._commit([(individual, result)], _level(algorithm, self.n_eval))
+        answered = self._settle(individual, result)
+        if self._progress is not None:
+            self._progress.show(algorithm, self.real)
+        return answered
+
+    def _commit(
+        self, answers: list[tuple[Individual, Mapping[str, Any]]], threshold: float | None, ahead: int = 0
+    ) -> None:
+        if self._journal is not None:
+            rows = [
+                Row(individual.get("request"), individual.X, self._name(individual), result, threshold)
+                for individual, result in answers
+            ]
+            self._journal.append(self.real + ahead, rows)
+
+    def _settle(self, individual: Individual, result: dict[str, Any]) -> list[Individual]:
         key = self._key(individual)
         first, *others = self._waiting.pop(key)
-        result = self._checked(out)
         if len(self._known) != self.real:  # a copy of this has gone another way
             self._known = dict(islice(self._known.items(), self.real))
         self._known[key] = self.real, result
@@ -137,6 +346,12 @@ class Evaluations(Evaluator):
         for individual in individuals:
             self.requested -= len(self._waiting.pop(self._key(individual)))
 
+    def _use(self, problem: Problem) -> None:
+        if self._problem is None:
+            self._problem = problem
+        elif self._problem is not problem:
+            raise ValueError("these evaluations are of another problem. Use a new Evaluations() for each problem.")
+
     def _key(self, individual: Individual) -> Any:
         if hasattr(self._problem, "key"):
             return self._problem.key(individual.X)
@@ -146,6 +361,10 @@ class Evaluations(Evaluator):
                 "genotypes are compared by their values, which those of objects do not tell; give the problem a key(x)."
             )
         return x.tobytes()
+
+    def _name(self, individual: Individual) -> str:
+        """The key as it stands in a journal."""
+        return self._problem.key(individual.X) if hasattr(self._problem, "key") else write_genotype(individual.X)
 
     def _skip(self, individual: Individual, result: dict[str, Any]) -> None:
         self.skipped += 1
@@ -169,6 +388,13 @@ class Evaluations(Evaluator):
                 result["failed"] = result["failed"] or f"{name} is {np.asarray(values).tolist()}"
         return result
 
+    def close(self) -> None:
+        """The run is over: close its files. (pymoo does not tell; they are closed with this object at the latest.)"""
+        if self._journal is not None:
+            self._journal.close()
+        if self._progress is not None:
+            self._progress.close()
+
     def __repr__(self) -> str:
         return f"Evaluations({self.requested:,} requested, {self.real:,} real, {self.skipped:,} skipped, {self.failed:,} failed)"
 
@@ -179,20 +405,74 @@ class Evaluations(Evaluator):
         new._waiting = copy.deepcopy(self._waiting, memo)
         return new
 
+    def __getstate__(self) -> dict[str, Any]:
+        # One file has one writer: a copy of what has begun is without.
+        journal = self.journal if self._problem is None else None
+        return self.__dict__ | {"journal": journal, "_journal": None, "_progress": None, "_replay": deque(), "_f": None}
 
-def evaluate_one(problem: Problem, x: np.ndarray) -> dict[str, Any]:
-    """All that the problem says about one genotype. It does not use the problem's own runner, so that a runner may call
-    it."""
-    out: dict[str, Any] = {}
-    if problem.elementwise:
-        problem._evaluate(x, out)
-        out = {name: np.array([value]) for name, value in out.items()}
-    else:
-        problem._evaluate(x[None], out)
-    return {name: values[0] for name, values in problem._format_dict(out, 1, ["F", "G", "H"]).items()}
+
+class Evaluate:
+    """What a runner calls: all that the problem says about one genotype, or about several together. It does not use the
+    problem's own runner, so that a runner may call it."""
+
+    def __init__(self, problem: Problem):
+        self.problem = problem
+
+    def __call__(self, x: np.ndarray) -> dict[str, Any]:
+        return self.group(x[None])[0]
+
+    def group(self, X: np.ndarray) -> list[dict[str, Any]]:
+        problem, outs = self.problem, []
+        if problem.elementwise:
+            for x in X:
+                out: dict[str, Any] = {}
+                problem._evaluate(x, out)
+                outs.append({name: np.array([value]) for name, value in out.items()})
+        else:
+            out = {}
+            problem._evaluate(X, out)
+            outs.append(out)
+        formatted = [problem._format_dict(out, len(X) // len(outs), ["F", "G", "H"]) for out in outs]
+        return [
+            {name: values[i] for name, values in out.items()} for out in formatted for i in range(len(X) // len(outs))
+        ]
 
 
 def _answer(individual: Individual, result: Mapping[str, Any]) -> None:
     for name, value in result.items():
         individual.set(name, value.copy() if isinstance(value, np.ndarray) else value)
     individual.evaluated.update(result)
+
+
+def _level(algorithm: Any, n_eval: int) -> float | None:
+    """The accuracy threshold in force in an algorithm, of ours or with a `ThresholdSurvival`."""
+    annealing = getattr(algorithm, "annealing", None) or getattr(
+        getattr(algorithm, "survival", None), "annealing", None
+    )
+    return None if annealing is None else annealing.level(n_eval)
+
+
+def end_interrupted(algorithm: Algorithm) -> None:
+    """End a run that a user interrupts (Ctrl-C), so that there is a result."""
+    algorithm.termination.terminate()
+    warnings.warn(
+        f"interrupted: the run ends after {algorithm.evaluator.real:,} evaluations. If it has a journal, the same run "
+        "started again goes on from here.",
+        RuntimeWarning,
+        stacklevel=2,
+    )
+
+
+def identity(problem: Problem) -> dict[str, Any]:
+    """What a problem is, the same in every process: its own word for it, or its class and variables."""
+    own = problem.identity() if hasattr(problem, "identity") else {}
+    names = ("n_var", "n_obj", "n_ieq_constr", "n_eq_constr")
+    return {"class": type(problem).__qualname__} | {name: int(getattr(problem, name)) for name in names} | own
+
+
+def versions() -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for name in ("pymoo-stitch", "pymoo", "numpy", "torch"):
+        with suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found

@@ -175,6 +175,16 @@ class StitchProblem(Problem):
         cost = subnetwork.supernet.max_cost if outcome.failed else subnetwork.cost
         return cost, self.metric.error(outcome.metrics[self.task.metric])
 
+    def identity(self) -> dict[str, Any]:
+        """What results depend on, for a journal: the space with its weights, the data, the metrics and the batches."""
+        own = self.space.digest() if hasattr(self.space, "digest") else type(self.space).__qualname__
+        return {
+            "space": own,
+            "task": {"data": self.task[self.split].digest(), "split": self.split, "metrics": list(self.task.metrics)},
+            "batch_size": self._engine_options["batch_size"],
+            "min_accuracy": self.min_accuracy,
+        }
+
     # ------------------------------------------------------------------------------------------------------- comparing
 
     @cached_property

@@ -48,13 +48,7 @@ def save(contents: Contents, path: str | os.PathLike) -> None:
         "differences": [network.difference for network in contents.networks],
         "trained": [_write_trained(network.trained) for network in contents.networks],
     }
-    tensors = {
-        f"networks.{network.name}.{name}": tensor
-        for network in contents.networks
-        for name, tensor in network.weights.items()
-    }
-    tensors |= {f"stitches.{name}": tensor for name, tensor in contents.stitches.items()}
-    tensors = _separate({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()})
+    tensors = _separate(_tensors(contents))
     text = _dumps(document)
     if not path.parent.is_dir():
         raise FileNotFoundError(f"cannot save to {path}: the folder {path.parent} does not exist.")
@@ -71,6 +65,21 @@ def save(contents: Contents, path: str | os.PathLike) -> None:
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def digest(contents: Contents) -> str:
+    """A name for the structure and all weights, the same in every process."""
+    return _digest(_dumps(describe(contents.networks, contents.links)), _tensors(contents))
+
+
+def _tensors(contents: Contents) -> dict[str, torch.Tensor]:
+    tensors = {
+        f"networks.{network.name}.{name}": tensor
+        for network in contents.networks
+        for name, tensor in network.weights.items()
+    }
+    tensors |= {f"stitches.{name}": tensor for name, tensor in contents.stitches.items()}
+    return {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
 
 
 def _separate(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:

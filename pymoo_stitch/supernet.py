@@ -190,8 +190,14 @@ class Supernet:
     def save(self, path: str | os.PathLike) -> None:
         """Write everything to one file: tensors as safetensors, the rest as JSON inside it. The file appears whole or
         not at all."""
-        contents = storage.Contents(self.networks, self.links, self.stitches.state_dict(), self.bound, self.dropped)
-        storage.save(contents, path)
+        storage.save(self._contents(), path)
+
+    def digest(self) -> str:
+        """A name for what this supernet computes, weights included: two that compute the same have the same."""
+        return storage.digest(self._contents())
+
+    def _contents(self) -> storage.Contents:
+        return storage.Contents(self.networks, self.links, self.stitches.state_dict(), self.bound, self.dropped)
 
     @staticmethod
     def load(path: str | os.PathLike) -> "Supernet":

@@ -1,5 +1,6 @@
 """The task the networks are for: images with labels in named splits, and the metrics that count."""
 
+import hashlib
 import itertools
 import math
 import warnings
@@ -114,6 +115,15 @@ class Split:
         self._load()
         for images, labels in self._rebatched(batch_size) if self._kept is None else _cut(self._kept, batch_size):
             yield images, None if labels is None else labels.long()
+
+    def digest(self) -> str:
+        """A name for all images and labels, the same in every process."""
+        state = hashlib.blake2b(digest_size=16)
+        for images, labels in self.batches(256):
+            for part in (images, labels) if labels is not None else (images,):
+                state.update(f"{part.dtype} {tuple(part.shape)}\n".encode())
+                state.update(part.contiguous().numpy())
+        return state.hexdigest()
 
     def check(self, networks: Sequence[Network]) -> None:
         """A ValueError unless these networks can be evaluated on all of it. What is too large to be kept is checked

@@ -11,7 +11,8 @@ from pymoo.termination import get_termination
 from pymoo.termination.default import DefaultMultiObjectiveTermination
 
 from pymoo_stitch.algorithms import GOMEA, Threshold, nsga2
-from pymoo_stitch.algorithms.threshold import Annealing, budget_of, max_evals
+from pymoo_stitch.algorithms.threshold import Annealing
+from pymoo_stitch.budget import budget_of, max_evals
 
 
 class MinAccuracy(TwoChains):

@@ -1,10 +1,12 @@
 """What asynchronous search algorithms have in common: one loop per individual, and no generation to wait for."""
 
 import inspect
+import signal
+import threading
 import warnings
 from abc import abstractmethod
 from collections import deque
-from functools import partial
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,18 +16,19 @@ from pymoo.core.population import Population
 from pymoo.core.problem import Problem
 from pymoo.core.result import Result
 from pymoo.core.termination import TerminateIfAll, Termination
-from pymoo.indicators.hv import Hypervolume
 from pymoo.termination.max_eval import MaximumFunctionCallTermination
 from pymoo.termination.max_time import TimeBasedTermination
 from pymoo.util.display.column import Column
-from pymoo.util.display.output import NumberOfGenerations, Output, pareto_front_if_possible
+from pymoo.util.display.output import NumberOfGenerations, Output
 
-from ..evaluations import Evaluations, evaluate_one
+from ..budget import budget_of, max_evals
+from ..evaluations import Evaluate, Evaluations, end_interrupted
+from ..progress import hypervolume
 from ..runners import SerialRunner
 from ..sampling import ProblemSampling
 from .archive import Archive
 from .scalarization import reassign, spread_weights, tschebysheff
-from .threshold import Annealing, Choice, budget_of, max_evals
+from .threshold import Annealing, Choice
 
 
 class Asynchronous(Algorithm):
@@ -75,10 +78,12 @@ class Asynchronous(Algorithm):
         if not isinstance(self.evaluator, Evaluations):
             raise TypeError(f"the evaluator must be an Evaluations, but is a {type(self.evaluator).__name__}.")
         if self.pop_size is None:
-            self.pop_size = self._default_pop_size(budget_of(self.termination, None) or 20_000)
+            budget = self.evaluator.budget(budget_of(self.termination, None))
+            self.pop_size = self._default_pop_size(budget or 20_000)
         if self.n_pending is None:
             self.n_pending = self.pop_size
-        self.annealing = Annealing(self.threshold, problem, budget_of(self.termination, self.pop_size))
+        budget = self.evaluator.budget(budget_of(self.termination, self.pop_size))
+        self.annealing = Annealing(self.threshold, problem, budget)
         if self.annealing.threshold is not None and self.annealing.budget is None:
             warnings.warn(
                 f"the termination has no budget of evaluations: the accuracy threshold is {self.annealing.threshold.final} "
@@ -86,7 +91,7 @@ class Asynchronous(Algorithm):
                 RuntimeWarning,
                 stacklevel=2,
             )
-        self._evaluate = partial(evaluate_one, problem)
+        self._evaluate = Evaluate(problem)
         self.archive = Archive(problem.n_obj)
         self.pending: dict[int, Individual] = {}  # proposals without a result, by number
         self._proposed = self._completed = self._turns = self._since_reassigned = 0
@@ -94,11 +99,13 @@ class Asynchronous(Algorithm):
         self._queue: deque[Individual] = deque()  # pending ones: not asked for yet,
         self._unsubmitted: deque[Individual] = deque()  # to be evaluated,
         self._running: dict[int, Individual] = {}  # by their number in the runner,
+        self._shared: deque[Individual] = deque()  # known from other runs,
         self._answered: deque[Individual] = deque()  # and those that were known, or equal one that is complete now
         self._answered_in_a_row = 0
 
     def _initialize_infill(self) -> Population:
         self.is_initialized = True  # so that the first completion, as every other, comes to _advance
+        self.evaluator.begin(self)
         n = self.pop_size
         self._x = self._sample(n)
         self._f = np.full((n, self.problem.n_obj), -np.inf)
@@ -116,9 +123,18 @@ class Asynchronous(Algorithm):
         return proposals
 
     def next(self) -> None:
-        """Process one completion."""
+        """Process one completion. Ctrl-C ends the run with what there is."""
         if not self.is_initialized:
             self._queue.extend(self.infill())
+        with HeldInterrupt() as interrupt:
+            self._request()
+            completed = self._next_completed(interrupt)
+            if interrupt.noted:
+                end_interrupted(self)
+            self.advance(infills=Population.create(*completed))
+
+    def _request(self) -> None:
+        """Ask for the evaluation of all that is proposed, as far as the budget goes."""
         limit = max_evals(self.termination)
         while self._queue and self.evaluator.room(limit):
             individual = self._queue.popleft()
@@ -126,23 +142,39 @@ class Asynchronous(Algorithm):
                 self._unsubmitted.append(individual)
             elif "F" in individual.evaluated:
                 self._answered.append(individual)
-        while self._unsubmitted:
+        while self._unsubmitted and not self._is_answered_by_journal():
             individual = self._unsubmitted.popleft()
-            self._running[self.runner.submit(self._evaluate, individual.X)] = individual
-        completed = self._next_completed()
-        self.advance(infills=Population.create(*completed))
+            if self.evaluator.share(individual) is not None:
+                self._shared.append(individual)
+            else:
+                f = self.evaluator.journaled(individual) or self._evaluate
+                self._running[self.runner.submit(f, individual.X)] = individual
 
-    def _next_completed(self) -> list[Individual]:
+    def _is_answered_by_journal(self) -> bool:
+        """While it is, nothing is submitted, unless time is virtual: then a clock has to go on as it went."""
+        return self.evaluator.is_replaying() and not getattr(self.runner, "is_virtual", False)
+
+    def _next_completed(self, interrupt: "HeldInterrupt") -> list[Individual]:
         """The next completion; none if there was none for a second, so that a time limit is seen."""
         # What was known needs no waiting, but a loop that finds only that must not keep the others waiting for ever.
-        if self._answered and (self._answered_in_a_row < self.n_pending or not self._running):
+        waiting = self._running or self._unsubmitted or self._shared
+        if self._answered and (self._answered_in_a_row < self.n_pending or not waiting):
             self._answered_in_a_row += 1
             return [self._answered.popleft()]
-        done = self.runner.wait(timeout=1.0)
-        if done is None:
-            return []
-        number, out = done
-        first, *others = self.evaluator.complete(self._running.pop(number), out)
+        if self._is_answered_by_journal():
+            individual, out = self.evaluator.next_replayed()
+            self._unsubmitted.remove(individual)
+        elif self._shared:
+            individual = self._shared.popleft()
+            out = self.evaluator.share(individual)
+            self.evaluator.shared += 1
+        else:
+            done = interrupt.let_through(lambda: self.runner.wait(timeout=1.0))
+            if done is None:
+                return []
+            number, out = done
+            individual = self._running.pop(number)
+        first, *others = self.evaluator.complete(individual, out, algorithm=self)
         self._answered.extend(others)
         self._answered_in_a_row = 0
         return [first]
@@ -170,7 +202,8 @@ class Asynchronous(Algorithm):
         self.opt = front if len(front) else self.archive.least_violating()
 
     def _finalize(self) -> None:
-        self._withdraw()
+        self._unsubmitted = deque(self._withdrawn())
+        self._running, self._shared = {}, deque()
         self.runner.cancel()
 
     def result(self) -> Result:
@@ -181,14 +214,13 @@ class Asynchronous(Algorithm):
     def __getstate__(self) -> dict[str, Any]:
         # What is running here does not run for a copy, which submits it anew.
         return self.__dict__ | (
-            {"_running": {}, "_unsubmitted": deque([*self._running.values(), *self._unsubmitted])}
+            {"_running": {}, "_shared": deque(), "_unsubmitted": deque(self._withdrawn())}
             if self.problem is not None
             else {}
         )
 
-    def _withdraw(self) -> None:
-        self._unsubmitted.extendleft(reversed(self._running.values()))
-        self._running = {}
+    def _withdrawn(self) -> list[Individual]:
+        return [*self._running.values(), *self._shared, *self._unsubmitted]
 
     # ---- loops
 
@@ -313,6 +345,41 @@ def _is_over(termination: Termination, algorithm: Algorithm) -> bool:
     return counted and termination._update(algorithm) >= 1
 
 
+class HeldInterrupt:
+    """Holds Ctrl-C back while an algorithm keeps its books: `noted` tells whether it came. It gets through to what is
+    waited for."""
+
+    def __init__(self) -> None:
+        self.noted = self._waiting = False
+
+    def __enter__(self) -> "HeldInterrupt":
+        self._before = signal.getsignal(signal.SIGINT)
+        self._holds = threading.current_thread() is threading.main_thread() and callable(self._before)
+        if self._holds:
+            signal.signal(signal.SIGINT, self._note)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self._holds:
+            signal.signal(signal.SIGINT, self._before)
+
+    def let_through(self, wait: Callable[[], Any]) -> Any:
+        """What `wait()` gives, or None if it was interrupted."""
+        try:
+            self._waiting = True
+            return None if self.noted else wait()
+        except KeyboardInterrupt:
+            self.noted = True
+            return None
+        finally:
+            self._waiting = False
+
+    def _note(self, *_: object) -> None:
+        self.noted = True
+        if self._waiting:
+            raise KeyboardInterrupt
+
+
 class SearchOutput(Output):
     """What pymoo prints of a run with `verbose=True`."""
 
@@ -328,15 +395,6 @@ class SearchOutput(Output):
             Column("pending", width=7, func=_pending),
             Column("utilisation", width=11, func=_utilisation),
         ]
-
-
-def hypervolume(algorithm: Algorithm) -> float | None:
-    """That of the front so far: normalised by the problem if it says how, by its known front otherwise, if it has one."""
-    problem, f = algorithm.problem, algorithm.opt.get("F")
-    if hasattr(problem, "normalize"):
-        return Hypervolume(ref_point=np.ones(problem.n_obj)).do(problem.normalize(f)) if len(f) else 0.0
-    front = pareto_front_if_possible(problem)
-    return None if front is None or not len(f) else Hypervolume(pf=front, zero_to_one=True).do(f)
 
 
 def _real(algorithm: Asynchronous) -> int:

@@ -153,7 +153,7 @@ class LKGOMEA(GOMEA):
     """GOMEA in which each individual mixes within its own neighbourhood, and learns its linkage there.
 
     The neighbourhood is the k nearest by Hamming distance, k = ⌈n/m⌉ with m drawn anew from 1 to n/c. It changes quickly:
-    within a GOM, both are found again after every n_var/10 evaluations, and subsets that were tried are left out.
+    within a GOM, both are found again after every n_var/4 evaluations, and subsets that were tried are left out.
     """
 
     def __init__(self, *, c: int | None = None, **options: Any):
@@ -167,7 +167,7 @@ class LKGOMEA(GOMEA):
 
     def _continue(self, loop: int) -> np.ndarray | None:
         mixing = self._mixings[loop]
-        if mixing.elite is None and mixing.order and mixing.steps >= max(1, self.problem.n_var // 10):
+        if mixing.elite is None and mixing.order and mixing.steps >= max(1, self.problem.n_var // 4):
             left = set(mixing.order)
             mixing.tried |= {_name(subset) for i, subset in enumerate(mixing.subsets) if i not in left}
             mixing.donors, subsets = self._learn(loop)

@@ -8,7 +8,9 @@ from pymoo.core.algorithm import Algorithm
 from pymoo.core.population import Population
 from pymoo.core.problem import Problem
 from pymoo.core.survival import Survival
-from pymoo.core.termination import TerminateIfAll, Termination
+
+from ..budget import budget_of
+from ..evaluations import Evaluations
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,21 +96,22 @@ class ThresholdSurvival(Survival):
     def __init__(self, survival: Survival, threshold: Choice = "auto"):
         super().__init__(filter_infeasible=False)
         self.survival, self.threshold = survival, threshold
-        self._annealing: Annealing | None = None
+        self.annealing: Annealing | None = None
 
     def _do(
         self, problem: Problem, pop: Population, *args: Any, n_survive: int, algorithm: Algorithm, **kwargs: Any
     ) -> Population:
-        if self._annealing is None:
-            self._annealing = Annealing(
-                self.threshold, problem, budget_of(algorithm.termination, getattr(algorithm, "pop_size", None))
-            )
-        if self._annealing.threshold is None:
+        if self.annealing is None:
+            budget = budget_of(algorithm.termination, getattr(algorithm, "pop_size", None))
+            if isinstance(algorithm.evaluator, Evaluations):
+                budget = algorithm.evaluator.budget(budget)
+            self.annealing = Annealing(self.threshold, problem, budget)
+        if self.annealing.threshold is None:
             return self.survival.do(problem, pop, *args, n_survive=n_survive, algorithm=algorithm, **kwargs)
         for individual in pop:
             individual.CV = None  # of an earlier threshold: pymoo computes that of the constraints again
-        violation = self._annealing.violation(pop.get("F"), pop.get("CV")[:, 0])
-        excess = np.maximum(0, violation - self._annealing.slack(algorithm.evaluator.n_eval))
+        violation = self.annealing.violation(pop.get("F"), pop.get("CV")[:, 0])
+        excess = np.maximum(0, violation - self.annealing.slack(algorithm.evaluator.n_eval))
         for individual, value in zip(pop, excess, strict=True):
             individual.CV = np.array([value])
         tolerated = pop[excess == 0]
@@ -120,26 +123,3 @@ class ThresholdSurvival(Survival):
                 problem, tolerated, *args, n_survive=min(n_survive, len(tolerated)), algorithm=algorithm, **kwargs
             )
         return Population.merge(tolerated, others[: n_survive - len(tolerated)])
-
-
-def max_evals(termination: Termination) -> float:
-    """The evaluations after which this termination ends a run for certain; infinite if it does not count them."""
-    parts = [max_evals(part) for part in _parts(termination)]
-    if parts:
-        return max(parts) if isinstance(termination, TerminateIfAll) else min(parts)
-    limit = getattr(termination, "n_max_evals", None)
-    return np.inf if limit is None else limit
-
-
-def budget_of(termination: Termination, pop_size: int | None) -> int | None:
-    """The evaluations this termination allows, a generation counting `pop_size`; None if it is not to be known."""
-    parts = [budget for part in _parts(termination) if (budget := budget_of(part, pop_size)) is not None]
-    if parts:
-        return max(parts) if isinstance(termination, TerminateIfAll) else min(parts)
-    generations = getattr(termination, "n_max_gen", None) if pop_size else None
-    limit = min(max_evals(termination), np.inf if generations is None else generations * pop_size)
-    return int(limit) if np.isfinite(limit) else None
-
-
-def _parts(termination: Termination) -> list[Termination]:
-    return [*getattr(termination, "criteria", ()), *getattr(termination, "terminations", ())]

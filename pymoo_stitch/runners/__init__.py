@@ -7,11 +7,26 @@
     runner(f, X)                  [f(x) for x in X], for pymoo's own algorithms: Problem(elementwise_runner=runner)
     runner.utilisation            the part of the workers' time so far in which they worked
 
-A result is a dictionary; that of a function that raised an exception is {"failed": reason}. Any number may be submitted at
+A result is a dictionary; that of a function that raised an exception is {"failed": reason}. Runners add `begun` and `ended`,
+in seconds, and the `worker`. A function may have a method `group(X)` that gives the results of several genotypes at once. Any number may be submitted at
 a time; a runner starts them in that order. A copy of a runner, pickled or not, has the same workers and nothing to do.
 """
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from .serial import SerialRunner
 from .simulated import SimulatedRunner
 
-__all__ = ["SerialRunner", "SimulatedRunner"]
+if TYPE_CHECKING:
+    from .dask import DaskRunner
+
+__all__ = ["DaskRunner", "SerialRunner", "SimulatedRunner"]
+
+
+def __getattr__(name: str) -> Any:
+    """Dask is imported when it is first used: it takes a second."""
+    if name == "DaskRunner":
+        globals()[name] = import_module(".dask", __name__).DaskRunner
+        return globals()[name]
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

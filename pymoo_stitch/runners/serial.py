@@ -33,10 +33,10 @@ class SerialRunner:
         if not self._queue:
             return None
         number, f, x = self._queue.popleft()
-        start = time.perf_counter()
+        begun, start = time.time(), time.perf_counter()
         result = attempt(f, x)
         self.busy += time.perf_counter() - start
-        return number, result
+        return number, {**result, "begun": begun, "ended": time.time()}
 
     def cancel(self) -> None:
         self._queue.clear()

@@ -1,0 +1,27 @@
+"""How many evaluations a pymoo termination allows."""
+
+import numpy as np
+from pymoo.core.termination import TerminateIfAll, Termination
+
+
+def max_evals(termination: Termination) -> float:
+    """The evaluations after which this termination ends a run for certain; infinite if it does not count them."""
+    parts = [max_evals(part) for part in _parts(termination)]
+    if parts:
+        return max(parts) if isinstance(termination, TerminateIfAll) else min(parts)
+    limit = getattr(termination, "n_max_evals", None)
+    return np.inf if limit is None else limit
+
+
+def budget_of(termination: Termination, pop_size: int | None) -> int | None:
+    """The evaluations this termination allows, a generation counting `pop_size`; None if it is not to be known."""
+    parts = [budget for part in _parts(termination) if (budget := budget_of(part, pop_size)) is not None]
+    if parts:
+        return max(parts) if isinstance(termination, TerminateIfAll) else min(parts)
+    generations = getattr(termination, "n_max_gen", None) if pop_size else None
+    limit = min(max_evals(termination), np.inf if generations is None else generations * pop_size)
+    return int(limit) if np.isfinite(limit) else None
+
+
+def _parts(termination: Termination) -> list[Termination]:
+    return [*getattr(termination, "criteria", ()), *getattr(termination, "terminations", ())]

@@ -1,0 +1,266 @@
+"""A run on disk: what was searched, and every evaluation in the order in which the algorithm saw it, in one SQLite file."""
+
+import json
+import os
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+_APPLICATION, _VERSION = (
+    0x50535431,
+    1,
+)  # in the file's header, so that no other program's database is taken for a journal
+
+_OWN = ("F", "G", "H", "failed", "worker", "begun", "ended")  # parts of a result that have columns of their own
+
+
+class JournalError(RuntimeError):
+    """A journal that cannot be written or read, or that belongs to another run. What was committed to it is there."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One evaluation: the number of the request that it answers, and all that came of it."""
+
+    request: int
+    x: np.ndarray
+    key: str
+    result: Mapping[str, Any]
+    threshold: float | None = None
+
+
+class Journal:
+    """A SQLite file with two tables, to be read by anyone at any time, also while the run goes on:
+
+    - `run`: name and value (JSON) of what was searched, by what, and with which versions of which libraries;
+    - `evaluations`: `sequence`, `request`, `genotype`, `key`, the objectives `F1`, `F2`, …, constraints `G1`, … and `H1`,
+      …, `failed`, the `threshold` in force, `worker`, `begun` and `ended` (seconds since 1970), and `more`: whatever else
+      the problem said, as JSON (`more ->> 'accuracy'`).
+
+    Rows are committed before the algorithm sees them. Nothing in the file is ever executed.
+    """
+
+    def __init__(self, path: str | os.PathLike, *, create: bool = True):
+        self.path = Path(path)
+        self._db: sqlite3.Connection | None = None
+        if not create and not self.path.is_file():
+            raise FileNotFoundError(f"there is no journal {self.path}.")
+        if not self.path.parent.is_dir():
+            raise FileNotFoundError(f"the journal {self.path} cannot be made: there is no folder {self.path.parent}.")
+        with self._errors():
+            self._db = sqlite3.connect(self.path, isolation_level=None, timeout=10)
+            self._db.execute("PRAGMA journal_mode = WAL")
+            self._db.execute("PRAGMA synchronous = NORMAL")
+            (application,), (version,) = (
+                self._db.execute(f"PRAGMA {name}").fetchone() for name in ("application_id", "user_version")
+            )
+            tables = [name for (name,) in self._db.execute("SELECT name FROM sqlite_master")]
+            if tables and application != _APPLICATION:
+                raise JournalError(f"{self.path} is a database of something else, not a journal. Choose another file.")
+            if tables and version != _VERSION:
+                raise JournalError(f"{self.path} is a journal of version {version}; this program reads {_VERSION}.")
+            self.run = dict(self._read_run()) if "run" in tables else None
+
+    def begin(self, run: Mapping[str, Any], n_obj: int, n_ieq_constr: int, n_eq_constr: int) -> None:
+        """Write down what this run is, in a new file."""
+        counts = {"F": n_obj, "G": n_ieq_constr, "H": n_eq_constr}
+        values = "".join(f"{name}{i + 1} REAL, " for name, count in counts.items() for i in range(count))
+        with self._transaction() as db:
+            db.execute(f"PRAGMA application_id = {_APPLICATION}")
+            db.execute(f"PRAGMA user_version = {_VERSION}")
+            db.execute("CREATE TABLE run (name TEXT PRIMARY KEY, value TEXT NOT NULL)")
+            db.execute(
+                "CREATE TABLE evaluations (sequence INTEGER PRIMARY KEY, request INTEGER NOT NULL UNIQUE, genotype TEXT NOT "
+                f"NULL, key TEXT NOT NULL, {values}failed TEXT NOT NULL, threshold REAL, worker TEXT, begun REAL, ended "
+                "REAL, more TEXT NOT NULL)"
+            )
+            written = {name: json.dumps(value) for name, value in run.items()}
+            db.executemany("INSERT INTO run VALUES (?, ?)", written.items())
+        self.run = dict(self._read_run())
+
+    def append(self, first: int, rows: Sequence[Row]) -> None:
+        """Commit rows, which get the sequence numbers from `first` on."""
+        written = [(first + i, *_write(row)) for i, row in enumerate(rows)]
+        marks = ", ".join("?" * len(written[0]))
+        with self._transaction() as db:
+            try:
+                db.executemany(f"INSERT INTO evaluations VALUES ({marks})", written)
+            except sqlite3.IntegrityError as error:
+                raise JournalError(
+                    f"{self.path} has evaluation {first} already: another process is writing to it. End one of them; the "
+                    "same run started again goes on where they were."
+                ) from error
+
+    def rows(self) -> Iterator[Row]:
+        """Every evaluation, in order."""
+        if self.run is None:
+            return
+        with self._errors():
+            cursor = self._db.execute("SELECT * FROM evaluations ORDER BY sequence")
+            names = [column[0] for column in cursor.description]
+            for number, values in enumerate(cursor):
+                row = dict(zip(names, values, strict=True))
+                if row["sequence"] != number:
+                    raise JournalError(f"{self.path} lacks evaluation {number}: it was altered.")
+                try:
+                    yield _read(row)
+                except (ValueError, TypeError, KeyError) as error:
+                    raise JournalError(
+                        f"{self.path} is damaged: evaluation {number} cannot be read: {error}"
+                    ) from error
+
+    def close(self) -> None:
+        if self._db is not None:
+            self._db.close()
+            self._db = None
+
+    def __del__(self) -> None:
+        self.close()
+
+    def _read_run(self) -> Iterator[tuple[str, Any]]:
+        for name, value in self._db.execute("SELECT name, value FROM run"):
+            try:
+                yield name, json.loads(value)
+            except (ValueError, TypeError) as error:
+                raise JournalError(f"{self.path} is damaged: {name} of its run cannot be read: {error}") from error
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        if self._db is None:
+            raise JournalError(f"the journal {self.path} is closed.")
+        with self._errors():
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._db
+                self._db.execute("COMMIT")
+            except BaseException:
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
+                raise
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        """What goes wrong in SQLite, said with a remedy."""
+        try:
+            yield
+        except sqlite3.Error as error:
+            text = str(error)
+            remedies = {
+                "full": "There is no room left on the disk. Make room",
+                "disk I/O": "The disk cannot be written to. Make room, or mend it",
+                "readonly": "It may not be written to. Change its permissions",
+                "unable to open": "It may not be written there. Choose another folder",
+                "locked": "Another process holds it. End that",
+                "not a database": "It is no journal, or is damaged. Choose another file",
+                "malformed": "It is damaged. Restore a copy, or choose another file",
+            }
+            remedy = next((advice for sign, advice in remedies.items() if sign in text), "Mend that")
+            raise JournalError(
+                f"the journal {self.path} cannot be used: {text}. {remedy}, and start the same run again: it goes on "
+                "behind the last evaluation that was committed."
+            ) from error
+
+
+def write_genotype(x: np.ndarray) -> str:
+    """A boolean genotype as 0s and 1s, any other as JSON."""
+    x = np.asarray(x)
+    return "".join("01"[value] for value in x.tolist()) if x.dtype == bool else json.dumps(x.tolist())
+
+
+def _read_genotype(text: str) -> np.ndarray:
+    if text.startswith("["):
+        return np.array(json.loads(text))
+    if set(text) - {"0", "1"}:
+        raise ValueError(f"its genotype is {text!r}")
+    return np.array([digit == "1" for digit in text])
+
+
+def _write(row: Row) -> tuple[Any, ...]:
+    result = row.result
+    values = [float(value) for name in ("F", "G", "H") for value in result[name]]
+    more = {name: _plain(value) for name, value in result.items() if name not in _OWN}
+    others = result["failed"], row.threshold, result.get("worker"), result.get("begun"), result.get("ended")
+    return row.request, write_genotype(row.x), row.key, *values, *others, json.dumps(more)
+
+
+def _read(row: dict[str, Any]) -> Row:
+    result: dict[str, Any] = {
+        name: np.array([value for column, value in row.items() if column[0] == name and column[1:].isdecimal()], float)
+        for name in ("F", "G", "H")
+    }
+    result |= {name: row[name] for name in _OWN[3:] if row[name] is not None}
+    result |= {name: _unplain(value) for name, value in json.loads(row["more"]).items()}
+    return Row(row["request"], _read_genotype(row["genotype"]), row["key"], result, row["threshold"])
+
+
+def _plain(value: Any) -> Any:
+    """What JSON can hold; masks as 0s and 1s, other arrays as lists with their type."""
+    if isinstance(value, np.ndarray) and value.ndim == 1 and value.dtype == bool:
+        return {"mask": write_genotype(value)}
+    if isinstance(value, np.ndarray):
+        return {"array": value.tolist(), "dtype": str(value.dtype)}
+    if isinstance(value, np.generic):
+        return value.item()
+    if value is None or isinstance(value, str | int | float):
+        return value
+    raise JournalError(
+        f"a journal holds numbers, texts and arrays of them, but the problem gave a {type(value).__name__}."
+    )
+
+
+def _unplain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return _read_genotype(value["mask"]) if "mask" in value else np.array(value["array"], dtype=value["dtype"])
+    return value
+
+
+# ------------------------------------------------------------------------------------------------------ what a run is
+
+
+def described(thing: Any, *, without: Iterable[str] = ()) -> Any:
+    """Anything with parameters as JSON: classes by name with their public attributes, in whatever process the same."""
+    return _described(thing, frozenset(without), ())
+
+
+def _described(thing: Any, without: frozenset[str], above: tuple[int, ...]) -> Any:
+    if thing is None or isinstance(thing, str | bool | int | float):
+        return thing
+    if isinstance(thing, np.generic):
+        return thing.item()
+    if isinstance(thing, np.ndarray):
+        return thing.tolist() if thing.size <= 1_000 and thing.dtype != object else f"array {thing.shape}"
+    if id(thing) in above:
+        return "above"
+    above = (*above, id(thing))
+    if isinstance(thing, Mapping):
+        return {str(name): _described(value, frozenset(), above) for name, value in thing.items()}
+    if isinstance(thing, list | tuple | set | frozenset):
+        return [_described(value, frozenset(), above) for value in thing]
+    if isinstance(thing, type) or (callable(thing) and hasattr(thing, "__qualname__")):
+        return f"{thing.__module__}.{thing.__qualname__}"
+    public = {
+        name: _described(value, frozenset(), above)
+        for name, value in sorted(getattr(thing, "__dict__", {}).items())
+        if not name.startswith("_") and name not in without and not isinstance(value, np.random.Generator)
+    }
+    return {"class": f"{type(thing).__module__}.{type(thing).__qualname__}"} | public
+
+
+def differences(old: Any, new: Any, name: str = "") -> list[str]:
+    """Where two descriptions differ, as text."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        names = sorted(old.keys() | new.keys())
+        return [
+            text for key in names for text in differences(old.get(key), new.get(key), f"{name}.{key}" if name else key)
+        ]
+    return [] if old == new else [f"{name} is {_short(old)} in the journal and {_short(new)} here"]
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -1,0 +1,50 @@
+"""How far a search is, for who waits for it."""
+
+import time
+from typing import Any
+
+import numpy as np
+from pymoo.core.algorithm import Algorithm
+from pymoo.indicators.hv import Hypervolume
+from pymoo.util.display.output import pareto_front_if_possible
+from tqdm import tqdm
+
+from .budget import max_evals
+
+
+class Progress:
+    """A bar on standard error: real evaluations, how many per second, the time that is left, and beside it the
+    hypervolume and the workers' utilisation."""
+
+    def __init__(self, algorithm: Algorithm):
+        limit = max_evals(algorithm.termination)
+        self._bar = tqdm(total=int(limit) if np.isfinite(limit) else None, unit=" evaluations", dynamic_ncols=True)
+        self._shown: tuple[Any, str] = None, ""
+
+    def show(self, algorithm: Algorithm | None, real: int) -> None:
+        """Show that so many evaluations are done."""
+        self._bar.update(real - self._bar.n)
+        if time.time() - self._bar.last_print_t < self._bar.mininterval or algorithm is None:
+            return
+        notes = {}
+        if algorithm.opt is not None and len(algorithm.opt):
+            if self._shown[0] is not algorithm.opt:  # a hypervolume takes time, and changes with a generation only
+                value = hypervolume(algorithm)
+                self._shown = algorithm.opt, "" if value is None else f"{value:.4f}"
+            notes["hypervolume"] = self._shown[1]
+        runner = getattr(algorithm, "runner", None) or getattr(algorithm.evaluator, "runner", None)
+        if runner is not None:
+            notes["utilisation"] = f"{runner.utilisation:.0%}"
+        self._bar.set_postfix({name: text for name, text in notes.items() if text}, refresh=False)
+
+    def close(self) -> None:
+        self._bar.close()
+
+
+def hypervolume(algorithm: Algorithm) -> float | None:
+    """That of the front so far: normalised by the problem if it says how, by its known front otherwise, if it has one."""
+    problem, f = algorithm.problem, algorithm.opt.get("F")
+    if hasattr(problem, "normalize"):
+        return Hypervolume(ref_point=np.ones(problem.n_obj)).do(problem.normalize(f)) if len(f) else 0.0
+    front = pareto_front_if_possible(problem)
+    return None if front is None or not len(f) else Hypervolume(pf=front, zero_to_one=True).do(f)

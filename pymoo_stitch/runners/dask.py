@@ -1,0 +1,382 @@
+"""Evaluations on the workers of a Dask cluster."""
+
+import math
+import os
+import queue
+import re
+import threading
+import time
+import uuid
+import warnings
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import cloudpickle
+import dask
+import numpy as np
+from distributed import Client, Future, KilledWorker, LocalCluster, get_worker
+from distributed.diagnostics.plugin import WorkerPlugin
+
+from .serial import Function, attempt
+
+TRIES = 3
+"""After this many workers that died of an evaluation it is tried alone, and after as many more it has failed."""
+
+
+@dataclass
+class _Job:
+    number: int
+    function: str  # the name of what is evaluated, by which workers know it
+    x: np.ndarray
+    is_suspect: bool = False  # its worker died
+
+
+class DaskRunner:
+    """Evaluates on a Dask cluster: one that it starts on this machine and ends, or one that is there.
+
+        with DaskRunner(n_workers=2) as runner:
+            result = minimize(problem, LKGOMEA(runner=runner), ("n_evals", 20_000), seed=1)
+
+    The problem goes to each worker once, also to those who join later; an evaluation sends a genotype and its result.
+    Workers may come and go: what one of them was doing is done by another. What kills its workers, or takes too long,
+    again and again, has failed.
+
+    When more is waiting than the workers can begin with, each takes a *group* that it evaluates together, which shares
+    work; nothing waits for a group to be full.
+
+    :param cluster: the address of a scheduler, a `Client`, or a cluster object (dask-jobqueue, dask-cuda, …); by default a
+        cluster on this machine, reachable from nowhere else.
+    :param n_workers: how many workers that one has: by default one per GPU, or else one per core.
+    :param per_gpu: how many groups a worker of that one evaluates at a time, if it has a GPU.
+    :param group: how many genotypes a worker takes at most at a time.
+    :param time_limit: the seconds an evaluation may take; beyond, its worker is ended and replaced.
+    :param scheduler_file: where the scheduler has written its address.
+    :param security: Dask's `Security` object, for a cluster that speaks TLS.
+    """
+
+    def __init__(
+        self,
+        cluster: Any = None,
+        *,
+        n_workers: int | None = None,
+        per_gpu: int = 1,
+        group: int = 8,
+        time_limit: float | None = 600,
+        scheduler_file: str | os.PathLike | None = None,
+        security: Any = None,
+    ):
+        given = cluster is not None or scheduler_file is not None
+        if given and n_workers is not None:
+            raise ValueError("n_workers is for a cluster that DaskRunner() starts; this one has its own workers.")
+        for name, value in (("n_workers", n_workers), ("per_gpu", per_gpu), ("group", group)):
+            if value is not None and value < 1:
+                raise ValueError(f"{name} is at least 1, but is {value}.")
+        if time_limit is not None and time_limit <= 0:
+            raise ValueError(f"time_limit is a time in seconds, but is {time_limit}.")
+        self.group, self.time_limit = group, time_limit
+        self._owned: list[Any] = []  # what is closed in the end, the last first
+        if not given:
+            cluster = _local_cluster(n_workers, per_gpu, time_limit)
+            self._owned.append(cluster)
+        if isinstance(cluster, Client):
+            self.client = cluster
+        else:
+            self.client = self._connect(cluster, scheduler_file, security)
+            self._owned.append(self.client)
+        self._names: dict[tuple[type, int], tuple[str, Any]] = {}  # of what was sent to the workers, by identity
+        self._begin_anew()
+
+    def _connect(self, cluster: Any, scheduler_file: Any, security: Any) -> Client:
+        try:
+            return Client(cluster, scheduler_file=scheduler_file, security=security, set_as_default=False)
+        except (OSError, TimeoutError, ValueError) as error:
+            self.close()
+            where = cluster if scheduler_file is None else f"in {scheduler_file}"
+            raise ConnectionError(f"there is no Dask scheduler {where}: {error}") from error
+
+    def _begin_anew(self) -> None:
+        self._waiting: deque[_Job] = deque()
+        self._suspects: deque[_Job] = deque()  # whose worker died: each is tried again with nothing else under way
+        self._in_flight: dict[str, list[_Job]] = {}  # by the key of their future
+        self._futures: dict[str, Future] = {}
+        self._finished: queue.SimpleQueue[Future] = queue.SimpleQueue()
+        self._results: deque[tuple[int, Mapping[str, Any]]] = deque()
+        self._submitted = 0
+        self._busy = 0.0
+        self._started: float | None = None
+        self._threads, self._looked = 0, -math.inf
+
+    # ------------------------------------------------------------------------------------------------- the interface
+
+    @property
+    def n_workers(self) -> int:
+        """How many groups can be evaluated at a time, now."""
+        if time.monotonic() - self._looked > 1:
+            self._threads = sum(self.client.nthreads().values())
+            self._looked = time.monotonic()
+        return self._threads
+
+    def submit(self, f: Function, x: np.ndarray) -> int:
+        if self._started is None:
+            self._started = time.monotonic()
+        self._waiting.append(_Job(self._submitted, self._name_of(f), x))
+        self._submitted += 1
+        return self._submitted - 1
+
+    def wait(self, timeout: float | None = None) -> tuple[int, Mapping[str, Any]] | None:
+        until = math.inf if timeout is None else time.monotonic() + timeout
+        while not self._results:
+            self._dispatch()
+            if not self._in_flight and not self._waiting and not self._suspects:
+                return None
+            try:
+                future = self._finished.get(timeout=min(1.0, max(0.0, until - time.monotonic())))
+            except queue.Empty:
+                if self.client.status not in ("running", "connecting"):
+                    raise self._lost() from None
+                if time.monotonic() >= until:
+                    return None
+                continue
+            self._take(future)
+        number, result = self._results.popleft()
+        self._dispatch()
+        return number, result
+
+    def cancel(self) -> None:
+        futures = list(self._futures.values())
+        if futures and self.client.status == "running":
+            self.client.cancel(futures, force=True)
+        submitted, started, busy = self._submitted, self._started, self._busy
+        self._begin_anew()
+        self._submitted, self._started, self._busy = submitted, started, busy
+
+    def __call__(self, f: Function, xs: Iterable[np.ndarray]) -> list[Mapping[str, Any]]:
+        """All of these, for pymoo's own algorithms: `Problem(elementwise_runner=runner)`."""
+        order = {self.submit(f, x): i for i, x in enumerate(xs)}
+        results: list[Any] = [None] * len(order)
+        for _ in range(len(order)):
+            number, result = self.wait()
+            if "failed" in result and "F" not in result:
+                raise RuntimeError(f"an evaluation failed: {result['failed']}")
+            results[order[number]] = result
+        return results
+
+    @property
+    def utilisation(self) -> float:
+        if self._started is None or not self.n_workers:
+            return 0.0
+        return min(1.0, self._busy / (self.n_workers * max(1e-9, time.monotonic() - self._started)))
+
+    @property
+    def dashboard(self) -> str | None:
+        """The address of Dask's dashboard, if there is one."""
+        return self.client.dashboard_link or None
+
+    def close(self) -> None:
+        """End what this runner has started. A cluster that was there remains."""
+        if getattr(self, "client", None) is not None and self.client.status == "running":
+            self.cancel()
+            for name in {name for name, _ in self._names.values()}:
+                self.client.unregister_worker_plugin(name)
+        while self._owned:
+            self._owned.pop().close()
+
+    def __enter__(self) -> "DaskRunner":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"DaskRunner({self.client!r})"
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "DaskRunner":
+        """The same workers, and nothing to do."""
+        new = object.__new__(DaskRunner)
+        new.__dict__.update(self.__dict__)
+        new._owned = []
+        new._begin_anew()
+        return new
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _connected, (self.client.scheduler.address, self.group, self.time_limit)
+
+    # --------------------------------------------------------------------------------------------------- the cluster
+
+    def _name_of(self, f: Function) -> str:
+        """By which name the workers know a function: it is sent to them when it is new. pymoo makes a new function of the
+        same problem for each generation."""
+        owner = getattr(f, "problem", f)
+        key = type(f), id(owner)
+        if key not in self._names:
+            name = f"pymoo-stitch-{uuid.uuid4().hex}"
+            self.client.register_plugin(_Sent(cloudpickle.dumps(f)), name=name)
+            self._names[key] = name, owner
+        return self._names[key][0]
+
+    def _dispatch(self) -> None:
+        """Give waiting work to workers: one group for each that is idle, and one to follow it."""
+        if not self._waiting and not self._suspects:
+            return
+        workers = self.n_workers
+        slots = workers if workers == 1 else 2 * workers  # with a single one, the order of results is always the same
+        while self._waiting and len(self._in_flight) < slots:
+            size = min(self.group, math.ceil(len(self._waiting) / slots))
+            group = [self._waiting.popleft()]
+            while self._waiting and len(group) < size and self._waiting[0].function == group[0].function:
+                group.append(self._waiting.popleft())
+            self._send(group)
+        if self._suspects and not self._in_flight:
+            self._send([self._suspects.popleft()])
+
+    def _send(self, group: list[_Job]) -> None:
+        limit = None if self.time_limit is None else self.time_limit * len(group)
+        future = self.client.submit(_evaluate, group[0].function, np.array([job.x for job in group]), limit, pure=False)
+        self._in_flight[future.key] = group
+        self._futures[future.key] = future
+        finished = self._finished
+        future.add_done_callback(finished.put)
+
+    def _take(self, future: Future) -> None:
+        """What a future brings. One that is not ours any more was cancelled."""
+        group = self._in_flight.pop(future.key, None)
+        self._futures.pop(future.key, None)
+        if group is None:
+            return
+        if future.status in ("cancelled", "lost"):
+            raise self._lost()
+        error = None
+        try:
+            worker, begun, ended, results = future.result()
+        except KilledWorker as killed:
+            error = killed
+        except Exception as other:
+            if future.status in ("cancelled", "lost") or self.client.status != "running":
+                raise self._lost() from other
+            error = other
+        if error is None:
+            self._busy += ended - begun
+            extra = {"worker": worker, "begun": begun, "ended": ended}
+            self._results.extend((job.number, {**result, **extra}) for job, result in zip(group, results, strict=True))
+        elif isinstance(error, KilledWorker) and not group[0].is_suspect:
+            for job in group:
+                job.is_suspect = True
+            self._suspects.extend(group)
+        else:
+            reason = "its workers died, or it took too long" if isinstance(error, KilledWorker) else str(error)
+            failed = {"failed": f"{type(error).__name__}: {reason}"}
+            self._results.extend((job.number, failed) for job in group)
+
+    def _lost(self) -> ConnectionError:
+        return ConnectionError(
+            "the connection to the Dask scheduler is lost. What was evaluated is in the run's journal, if it has one: start "
+            "a cluster, and the same run again goes on from there."
+        )
+
+
+# ------------------------------------------------------------------------------------------------------- on the workers
+
+
+class _Sent(WorkerPlugin):
+    """A function in each worker. As a plugin it reaches those who join later, and outlives every worker."""
+
+    def __init__(self, pickled: bytes):
+        self.pickled = pickled
+        self._function: Function | None = None
+        self._lock: Any = None
+
+    def setup(self, worker: Any) -> None:
+        self._lock = threading.Lock()
+
+    @property
+    def function(self) -> Function:
+        with self._lock:
+            if self._function is None:
+                self._function = cloudpickle.loads(self.pickled)
+                self.pickled = b""
+        return self._function
+
+
+def _evaluate(name: str, X: np.ndarray, limit: float | None) -> tuple[str, float, float, list[Mapping[str, Any]]]:
+    """What a worker does with a group."""
+    worker = get_worker()
+    watchdog = threading.Timer(limit or 0, os._exit, (1,))  # what hangs in a library cannot be ended otherwise
+    watchdog.daemon = True
+    if limit is not None:
+        watchdog.start()
+    try:
+        f = worker.plugins[name].function
+        begun = time.time()
+        results = None
+        if hasattr(f, "group"):
+            try:
+                results = f.group(X)
+            except Exception:
+                results = None  # whose fault it is shows when each is alone
+        if results is None:
+            results = [attempt(f, x) for x in X]
+        return str(worker.name), begun, time.time(), results
+    finally:
+        watchdog.cancel()
+
+
+def _connected(address: str, group: int, time_limit: float | None) -> DaskRunner:
+    return DaskRunner(address, group=group, time_limit=time_limit)
+
+
+# ------------------------------------------------------------------------------------------------------ on this machine
+
+
+def _local_cluster(n_workers: int | None, per_gpu: int, time_limit: float | None) -> LocalCluster:
+    gpus = visible_gpus()
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    n_workers = n_workers or len(gpus) or cores
+    settings = {"distributed.scheduler.allowed-failures": TRIES - 1}
+    if time_limit is not None:
+        settings["distributed.scheduler.worker-ttl"] = f"{min(300, time_limit)}s"
+    with dask.config.set(settings), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Port .* is already in use")
+        cluster = _Cluster(
+            n_workers=0,
+            threads_per_worker=per_gpu if gpus else 1,
+            processes=True,
+            host="127.0.0.1",
+            dashboard_address="127.0.0.1:8787",
+            memory_limit=0,
+            env={"OMP_NUM_THREADS": str(max(1, cores // n_workers))},
+        )
+        cluster.gpus = gpus
+        cluster.scale(n_workers)
+        return cluster
+
+
+class _Cluster(LocalCluster):
+    """Each worker sees a single GPU, if there is any."""
+
+    gpus: list[str] = []  # noqa: RUF012
+
+    def new_worker_spec(self) -> dict[Any, Any]:
+        ((name, spec),) = super().new_worker_spec().items()
+        if self.gpus:
+            env = spec["options"]["env"] | {"CUDA_VISIBLE_DEVICES": gpu_of(name, self.gpus)}
+            spec = spec | {"options": spec["options"] | {"env": env}}
+        return {name: spec}
+
+
+def visible_gpus(environ: Mapping[str, str] = os.environ) -> list[str]:
+    """The GPUs that may be used here, by the names that CUDA_VISIBLE_DEVICES takes."""
+    if "CUDA_VISIBLE_DEVICES" in environ:
+        named = [name.strip() for name in environ["CUDA_VISIBLE_DEVICES"].split(",")]
+        return [name for name in named if name and not re.fullmatch(r"-\d+", name)]
+    try:
+        import torch
+    except ImportError:
+        return []
+    return [str(i) for i in range(torch.cuda.device_count())]
+
+
+def gpu_of(worker: int | str, gpus: list[str]) -> str:
+    """Which of the GPUs the worker of this number uses: workers are spread evenly."""
+    return gpus[int(worker) % len(gpus)]
