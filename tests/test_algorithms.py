@@ -64,7 +64,7 @@ def test_no_torch_is_needed():
     ("problem", "algorithm", "budget"),
     [
         (TrapInverseTrap(50, seed=7), GOMEA(pop_size=64), 7_000),
-        (TrapInverseTrap(50, seed=7), LKGOMEA(pop_size=64), 7_500),
+        (TrapInverseTrap(50, seed=7), LKGOMEA(pop_size=64), 5_000),
         (ZeromaxOnemax(50), GOMEA(pop_size=32), 5_000),
         (LOTZ(12), AsyncGA(pop_size=32), 1_500),
     ],
