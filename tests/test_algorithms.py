@@ -64,7 +64,7 @@ def test_no_torch_is_needed():
     ("problem", "algorithm", "budget"),
     [
         (TrapInverseTrap(50, seed=7), GOMEA(pop_size=64), 7_000),
-        (TrapInverseTrap(50, seed=7), LKGOMEA(pop_size=64), 7_500),
+        (TrapInverseTrap(50, seed=7), LKGOMEA(pop_size=64), 5_000),
         (ZeromaxOnemax(50), GOMEA(pop_size=32), 5_000),
         (LOTZ(12), AsyncGA(pop_size=32), 1_500),
     ],
@@ -359,3 +359,104 @@ def test_after_closure_all_that_became_active_has_the_donors_values(seed):
     fresh = problem.active(child) & ~before
     assert (child[fresh] == donor[fresh]).all()
     assert ((child == x) | (child == donor)).all()
+
+
+def mixed(algorithm, requests):
+    """All that mixing proposes in a run, each as (recipient, proposal). Nobody changes while it waits for a proposal."""
+    problem = algorithm.problem
+    while algorithm.evaluator.requested < requests:
+        proposals = algorithm.ask()
+        for proposal in proposals:
+            if algorithm._members[proposal.get("loop")] is not None:
+                yield algorithm._x[proposal.get("loop")].copy(), proposal.X.copy()
+        algorithm.tell(infills=algorithm.evaluator.eval(problem, proposals))
+
+
+@pytest.mark.parametrize("make", [GOMEA, LKGOMEA])
+@pytest.mark.parametrize("closure", [False, True])
+def test_a_filtered_donor_differs_in_what_is_active_in_the_recipient(make, closure):
+    problem = TwoChains(10, seed=1)
+
+    def steps(filter_donors):
+        algorithm = make(pop_size=16, closure=closure, filter_donors=filter_donors)
+        return list(mixed(algorithm.setup(problem, termination=("n_evals", 10_000), seed=1), 300))
+
+    found = steps(True)
+    assert len(found) >= 284
+    for x, child in found:
+        assert (x != child)[problem.active(x)].any()
+        assert problem.key(x) != problem.key(child)
+    without = steps(False)
+    assert all((x != child).any() for x, child in without)
+    assert not all((x != child)[problem.active(x)].any() for x, child in without)
+
+
+def test_without_inactive_variables_the_filter_changes_nothing():
+    def run(filter_donors):
+        algorithm = GOMEA(pop_size=16, filter_donors=filter_donors)
+        return trace(minimize(TrapInverseTrap(20, seed=7), algorithm, ("n_evals", 300), seed=1).algorithm)
+
+    assert run(True) == run(False)
+
+
+class Diary(LKGOMEA):
+    """Writes down each GOM as a list of trees, each as its subsets and those tried with whether that gave a proposal."""
+
+    goms = ()
+
+    def _begin(self, loop):
+        self.goms = [*self.goms, []]
+        self.of = getattr(self, "of", {}) | {loop: self.goms[-1]}
+        return super()._begin(loop)
+
+    def _learn(self, loop):
+        donors, subsets = super()._learn(loop)
+        self.of[loop].append(({frozenset(subset.tolist()) for subset in subsets}, []))
+        return donors, subsets
+
+    def _mixed(self, loop, subset, mixing):
+        child = super()._mixed(loop, subset, mixing)
+        if mixing.elite is None:
+            self.of[loop][-1][1].append((frozenset(subset.tolist()), child is not None))
+        return child
+
+
+@pytest.mark.parametrize("n_var", [5, 30])
+def test_within_a_gom_subsets_are_learned_anew_and_none_is_tried_twice(n_var):
+    algorithm = Diary(pop_size=32).setup(TrapInverseTrap(n_var, seed=7), termination=("n_evals", 10_000), seed=1)
+    for _ in range(1_000):
+        algorithm.next()
+    each = max(1, n_var // 4)
+    known = 0  # subsets that were learned again, and left out
+    for gom in algorithm.goms:
+        before = set()
+        for subsets, tries in gom:
+            tried = [subset for subset, _ in tries]
+            assert len(set(tried)) == len(tried)
+            assert set(tried) <= subsets - before
+            known += len(subsets & before)
+            before |= set(tried)
+        proposals = [sum(proposed for _, proposed in tries) for _, tries in gom]
+        assert proposals[:-1] == [each] * (len(gom) - 1)
+        assert proposals[-1] <= each
+    assert known > 0
+    assert max(map(len, algorithm.goms)) > 3
+
+
+@pytest.mark.parametrize("way", [copy.deepcopy, lambda a: pickle.loads(pickle.dumps(a))], ids=["deepcopy", "pickle"])
+def test_a_copy_made_within_a_gom_that_has_learned_anew_goes_on_identically(way):
+    algorithm = LKGOMEA(pop_size=16).setup(TrapInverseTrap(30, seed=7), termination=("n_evals", 600), seed=1)
+
+    def amid(mixing):
+        return mixing is not None and mixing.tried and mixing.order and 0 < mixing.steps < 3
+
+    algorithm.next()
+    while not any(map(amid, algorithm._mixings)):
+        algorithm.next()
+    assert algorithm.evaluator.real < 300
+    other = way(algorithm)
+    algorithm.run()
+    after = trace(algorithm), algorithm._x.tolist()
+    other.run()
+    assert (trace(other), other._x.tolist()) == after
+    assert other.evaluator.real == 600

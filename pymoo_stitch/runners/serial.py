@@ -22,8 +22,7 @@ class SerialRunner:
         self._started: float | None = None
 
     def submit(self, f: Function, x: np.ndarray) -> int:
-        if self._started is None:
-            self._started = time.perf_counter()
+        self._start()
         self._queue.append((self._submitted, f, x))
         self._submitted += 1
         return self._submitted - 1
@@ -42,11 +41,19 @@ class SerialRunner:
         self._queue.clear()
 
     def __call__(self, f: Function, xs: Iterable[np.ndarray]) -> list[Mapping[str, Any]]:
-        return [f(x) for x in xs]
+        self._start()
+        start = time.perf_counter()
+        results = [f(x) for x in xs]
+        self.busy += time.perf_counter() - start
+        return results
 
     @property
     def utilisation(self) -> float:
         return 0.0 if self._started is None else self.busy / (time.perf_counter() - self._started)
+
+    def _start(self) -> None:
+        if self._started is None:
+            self._started = time.perf_counter()
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_queue": deque(), "busy": 0.0, "_started": None}

@@ -49,6 +49,7 @@ class SimulatedRunner:
         self.log: list[Event] = []
         self._random_state = np.random.default_rng(seed)
         self._submitted = 0
+        self._in_vain = 0.0  # time that went into what was cancelled
         self._begin_anew()
 
     def _begin_anew(self) -> None:
@@ -74,6 +75,7 @@ class SimulatedRunner:
         return number, {**attempt(f, x), "worker": str(event.worker), "begun": event.begun, "ended": event.ended}
 
     def cancel(self) -> None:
+        self._in_vain += self._unfinished()
         self._begin_anew()
 
     def __call__(self, f: Function, xs: Iterable[np.ndarray]) -> list[Mapping[str, Any]]:
@@ -83,15 +85,19 @@ class SimulatedRunner:
         for _ in range(len(order)):
             number, result = self.wait()
             if "failed" in result and "F" not in result:
+                self.cancel()  # nobody will ask for the others
                 raise RuntimeError(f"an evaluation failed: {result['failed']}")
             results[order[number]] = result
         return results
 
     @property
     def utilisation(self) -> float:
-        worked = sum(event.ended - event.begun for event in self.log)
-        worked += sum(max(0.0, self.clock - event.begun) for _, _, event, _, _ in self._running)
+        worked = sum(event.ended - event.begun for event in self.log) + self._unfinished() + self._in_vain
         return worked / (self.n_workers * self.clock) if self.clock > 0 else 0.0
+
+    def _unfinished(self) -> float:
+        """Time that has gone into what is running."""
+        return sum(max(0.0, self.clock - event.begun) for _, _, event, _, _ in self._running)
 
     def _start(self) -> None:
         while self._queue and self._free:
@@ -103,4 +109,4 @@ class SimulatedRunner:
 
     def __getstate__(self) -> dict[str, Any]:
         state = self.__dict__ | {"log": list(self.log), "_queue": deque(), "_running": []}
-        return state | {"_free": list(range(self.n_workers))}
+        return state | {"_free": list(range(self.n_workers)), "_in_vain": self._in_vain + self._unfinished()}
