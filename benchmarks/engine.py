@@ -22,19 +22,12 @@ import torch
 from pymoo.core.callback import Callback
 from pymoo.optimize import minimize
 from tqdm import tqdm
-from trained import cifar10_pair
+from trained import cifar10_problem
 
 from pymoo_stitch import StitchProblem, Supernet, Task
 from pymoo_stitch.algorithms import nsga2
 
 torch.set_num_threads(1)
-
-
-def cifar10_problem(folder, images):
-    networks, calibration, validation, labels = cifar10_pair(folder)
-    supernet = Supernet.build(networks)
-    supernet.fit(calibration[:2_500], batch_size=100, positions=64)
-    return StitchProblem(supernet, Task(validation=(validation[:images], labels[:images])))
 
 
 def imagenet_problem(images, batch_size, memory=None):

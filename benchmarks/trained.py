@@ -2,7 +2,7 @@
 
 import sys
 
-from pymoo_stitch import Network
+from pymoo_stitch import Network, StitchProblem, Supernet, Task
 
 
 def cifar10_pair(folder):
@@ -22,3 +22,11 @@ def cifar10_pair(folder):
     ]
     validation, labels = cifar10("validation")
     return networks, images, validation.float() / 255, labels
+
+
+def cifar10_problem(folder, images):
+    """The search over their subnetworks, on so many images."""
+    networks, calibration, validation, labels = cifar10_pair(folder)
+    supernet = Supernet.build(networks)
+    supernet.fit(calibration[:2_500], batch_size=100, positions=64)
+    return StitchProblem(supernet, Task(validation=(validation[:images], labels[:images])))

@@ -152,7 +152,7 @@ class Evaluations(Evaluator):
 
     def share(self, individual: Individual) -> Mapping[str, Any] | None:
         """What the memo knows of an individual that is to be evaluated, if anything."""
-        return self._shared.get(self._name(individual))
+        return self._shared.get(self._name(individual)) if self._shared else None
 
     def _take_replayed(self, individual: Individual) -> Mapping[str, Any]:
         """The journal's next result, which must be that of this individual."""

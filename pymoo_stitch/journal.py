@@ -169,7 +169,7 @@ class Journal:
 def write_genotype(x: np.ndarray) -> str:
     """A boolean genotype as 0s and 1s, any other as JSON."""
     x = np.asarray(x)
-    return "".join("01"[value] for value in x.tolist()) if x.dtype == bool else json.dumps(x.tolist())
+    return (x.view(np.uint8) + ord("0")).tobytes().decode() if x.dtype == bool else json.dumps(x.tolist())
 
 
 def _read_genotype(text: str) -> np.ndarray:
@@ -177,7 +177,7 @@ def _read_genotype(text: str) -> np.ndarray:
         return np.array(json.loads(text))
     if set(text) - {"0", "1"}:
         raise ValueError(f"its genotype is {text!r}")
-    return np.array([digit == "1" for digit in text])
+    return np.frombuffer(text.encode(), np.uint8) == ord("1")
 
 
 def _write(row: Row) -> tuple[Any, ...]:

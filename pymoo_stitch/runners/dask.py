@@ -1,13 +1,14 @@
 """Evaluations on the workers of a Dask cluster."""
 
+import asyncio
 import math
 import os
 import queue
 import re
+import signal
 import threading
 import time
 import uuid
-import warnings
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -23,6 +24,10 @@ from .serial import Function, attempt
 
 TRIES = 3
 """After this many workers that died of an evaluation it is tried alone, and after as many more it has failed."""
+
+
+LATENCY = 0.05
+"""Seconds from the end of a group until what its result brought forth is with the worker, or more."""
 
 
 @dataclass
@@ -85,6 +90,8 @@ class DaskRunner:
         else:
             self.client = self._connect(cluster, scheduler_file, security)
             self._owned.append(self.client)
+        if not given:
+            self.client.register_plugin(_Uninterrupted())
         self._names: dict[tuple[type, int], tuple[str, Any]] = {}  # of what was sent to the workers, by identity
         self._begin_anew()
 
@@ -101,9 +108,10 @@ class DaskRunner:
         self._suspects: deque[_Job] = deque()  # whose worker died: each is tried again with nothing else under way
         self._in_flight: dict[str, list[_Job]] = {}  # by the key of their future
         self._futures: dict[str, Future] = {}
-        self._finished: queue.SimpleQueue[Future] = queue.SimpleQueue()
+        self._finished: queue.SimpleQueue[tuple[Future, Any]] = queue.SimpleQueue()
+        self._outcomes: dict[str, tuple[Future, Any]] = {}  # of futures, not taken yet
         self._results: deque[tuple[int, Mapping[str, Any]]] = deque()
-        self._submitted = 0
+        self._submitted = self._groups = 0
         self._busy = 0.0
         self._started: float | None = None
         self._threads, self._looked = 0, -math.inf
@@ -129,17 +137,22 @@ class DaskRunner:
         until = math.inf if timeout is None else time.monotonic() + timeout
         while not self._results:
             self._dispatch()
-            if not self._in_flight and not self._waiting and not self._suspects:
+            # From a single worker, results are taken in the order of submission: then a run is always the same.
+            key = next(iter(self._in_flight if self._threads == 1 else self._outcomes), None)
+            if key in self._outcomes:
+                self._take(*self._outcomes.pop(key))
+            elif not self._in_flight and not self._waiting and not self._suspects:
                 return None
-            try:
-                future = self._finished.get(timeout=min(1.0, max(0.0, until - time.monotonic())))
-            except queue.Empty:
-                if self.client.status not in ("running", "connecting"):
-                    raise self._lost() from None
-                if time.monotonic() >= until:
-                    return None
-                continue
-            self._take(future)
+            else:
+                try:
+                    future, outcome = self._finished.get(timeout=min(1.0, max(0.0, until - time.monotonic())))
+                    if future.key in self._in_flight:  # else it was cancelled
+                        self._outcomes[future.key] = future, outcome
+                except queue.Empty:
+                    if self.client.status not in ("running", "connecting"):
+                        raise self._lost() from None
+                    if time.monotonic() >= until:
+                        return None
         number, result = self._results.popleft()
         self._dispatch()
         return number, result
@@ -217,11 +230,11 @@ class DaskRunner:
         return self._names[key][0]
 
     def _dispatch(self) -> None:
-        """Give waiting work to workers: one group for each that is idle, and one to follow it."""
+        """Give waiting work to workers: to each what it can do at a time, and enough to follow it."""
         if not self._waiting and not self._suspects:
             return
-        workers = self.n_workers
-        slots = workers if workers == 1 else 2 * workers  # with a single one, the order of results is always the same
+        seconds = self._busy / self._groups if self._groups else 1.0
+        slots = self.n_workers * (1 + min(8, math.ceil(LATENCY / max(seconds, 1e-6))))
         while self._waiting and len(self._in_flight) < slots:
             size = min(self.group, math.ceil(len(self._waiting) / slots))
             group = [self._waiting.popleft()]
@@ -237,36 +250,27 @@ class DaskRunner:
         self._in_flight[future.key] = group
         self._futures[future.key] = future
         finished = self._finished
-        future.add_done_callback(finished.put)
+        future.add_done_callback(lambda future: finished.put((future, _outcome(future))))  # in a thread of Dask's
 
-    def _take(self, future: Future) -> None:
-        """What a future brings. One that is not ours any more was cancelled."""
-        group = self._in_flight.pop(future.key, None)
-        self._futures.pop(future.key, None)
-        if group is None:
-            return
-        if future.status in ("cancelled", "lost"):
-            raise self._lost()
-        error = None
-        try:
-            worker, begun, ended, results = future.result()
-        except KilledWorker as killed:
-            error = killed
-        except Exception as other:
-            if future.status in ("cancelled", "lost") or self.client.status != "running":
-                raise self._lost() from other
-            error = other
-        if error is None:
+    def _take(self, future: Future, outcome: Any) -> None:
+        """What a future brought."""
+        group = self._in_flight.pop(future.key)
+        del self._futures[future.key]
+        if not isinstance(outcome, Exception):
+            worker, begun, ended, results = outcome
             self._busy += ended - begun
+            self._groups += 1
             extra = {"worker": worker, "begun": begun, "ended": ended}
             self._results.extend((job.number, {**result, **extra}) for job, result in zip(group, results, strict=True))
-        elif isinstance(error, KilledWorker) and not group[0].is_suspect:
+        elif future.status in ("cancelled", "lost") or self.client.status != "running":
+            raise self._lost() from outcome
+        elif isinstance(outcome, KilledWorker) and not group[0].is_suspect:
             for job in group:
                 job.is_suspect = True
             self._suspects.extend(group)
         else:
-            reason = "its workers died, or it took too long" if isinstance(error, KilledWorker) else str(error)
-            failed = {"failed": f"{type(error).__name__}: {reason}"}
+            reason = "its workers died, or it took too long" if isinstance(outcome, KilledWorker) else str(outcome)
+            failed = {"failed": f"{type(outcome).__name__}: {reason}"}
             self._results.extend((job.number, failed) for job in group)
 
     def _lost(self) -> ConnectionError:
@@ -274,6 +278,16 @@ class DaskRunner:
             "the connection to the Dask scheduler is lost. What was evaluated is in the run's journal, if it has one: start "
             "a cluster, and the same run again goes on from there."
         )
+
+
+def _outcome(future: Future) -> Any:
+    """What a finished future gives, or the exception."""
+    try:
+        return future.result()
+    except Exception as error:
+        return error
+    except asyncio.CancelledError as error:
+        return RuntimeError(str(error))
 
 
 # ------------------------------------------------------------------------------------------------------- on the workers
@@ -297,6 +311,13 @@ class _Sent(WorkerPlugin):
                 self._function = cloudpickle.loads(self.pickled)
                 self.pickled = b""
         return self._function
+
+
+class _Uninterrupted(WorkerPlugin):
+    """Ctrl-C in a terminal reaches all its processes; what becomes of the workers is the search's to say."""
+
+    def setup(self, worker: Any) -> None:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _evaluate(name: str, X: np.ndarray, limit: float | None) -> tuple[str, float, float, list[Mapping[str, Any]]]:
@@ -336,14 +357,13 @@ def _local_cluster(n_workers: int | None, per_gpu: int, time_limit: float | None
     settings = {"distributed.scheduler.allowed-failures": TRIES - 1}
     if time_limit is not None:
         settings["distributed.scheduler.worker-ttl"] = f"{min(300, time_limit)}s"
-    with dask.config.set(settings), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Port .* is already in use")
+    with dask.config.set(settings):
         cluster = _Cluster(
             n_workers=0,
             threads_per_worker=per_gpu if gpus else 1,
             processes=True,
             host="127.0.0.1",
-            dashboard_address="127.0.0.1:8787",
+            dashboard_address="127.0.0.1:0",
             memory_limit=0,
             env={"OMP_NUM_THREADS": str(max(1, cores // n_workers))},
         )
