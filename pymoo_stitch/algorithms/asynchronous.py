@@ -129,9 +129,10 @@ class Asynchronous(Algorithm):
         with HeldInterrupt() as interrupt:
             self._request()
             completed = self._next_completed(interrupt)
-            if interrupt.noted:
-                end_interrupted(self)
             self.advance(infills=Population.create(*completed))
+        if interrupt.noted and self.has_next():
+            end_interrupted(self)
+            self.advance(infills=Population.create())
 
     def _request(self) -> None:
         """Ask for the evaluation of all that is proposed, as far as the budget goes."""
