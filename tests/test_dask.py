@@ -15,12 +15,14 @@ import dask
 import numpy as np
 import psutil
 import pytest
+import torch
 from cluster_problems import Harmful, Large, Slow
+from conftest import IMAGE
 from distributed import Client
 from pymoo.core.problem import ElementwiseProblem
 from pymoo.optimize import minimize
 
-from pymoo_stitch import Evaluations, Journal
+from pymoo_stitch import Evaluations, Journal, StitchProblem, Task
 from pymoo_stitch.algorithms import GOMEA, LKGOMEA, AsyncGA, nsga2
 from pymoo_stitch.evaluations import Evaluate
 from pymoo_stitch.runners import DaskRunner
@@ -138,6 +140,19 @@ def test_with_one_worker_a_run_is_the_same_as_without_a_cluster():
     serial = minimize(Slow(seconds=0), LKGOMEA(pop_size=16), ("n_evals", 300), seed=3)
     np.testing.assert_array_equal(serial.F, parallel.F)
     np.testing.assert_array_equal(serial.archive.get("X"), parallel.archive.get("X"))
+
+
+def test_subnetworks_are_evaluated_as_in_this_process(runner, pair):
+    rng = torch.Generator().manual_seed(0)
+    task = Task(validation=(torch.rand(16, *IMAGE, generator=rng), torch.randint(5, (16,), generator=rng)))
+    problem = StitchProblem(pair, task, batch_size=8)
+    ours = minimize(problem, LKGOMEA(pop_size=16, runner=runner), ("n_evals", 100), seed=1)
+    for individual in ours.archive:
+        np.testing.assert_array_equal(individual.F, Evaluate(problem)(individual.X)["F"])
+    serial = minimize(problem, nsga2(pop_size=16), ("n_evals", 100), seed=1)
+    parallel = minimize(problem, nsga2(pop_size=16), ("n_evals", 100), seed=1, evaluator=Evaluations(runner=runner))
+    np.testing.assert_array_equal(serial.F, parallel.F)
+    np.testing.assert_array_equal(serial.X, parallel.X)
 
 
 def test_failures_of_an_evaluation_are_results(runner, tmp_path):
@@ -294,6 +309,7 @@ def test_a_lost_scheduler_is_an_error_that_says_how_to_go_on(tmp_path):
 
 SEARCH = """
 import os, sys
+from conftest import IMAGE
 from cluster_problems import Slow
 from pymoo.optimize import minimize
 from pymoo_stitch import Evaluations

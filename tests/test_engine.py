@@ -276,6 +276,38 @@ def test_a_failure_is_an_outcome_with_a_reason_and_concerns_nobody_else(pair, ph
         assert outcome.metrics == ({"accuracy": 0.0, "cross_entropy": 100.0} if is_hit else expected.metrics)
 
 
+class Hungry(nn.Module):
+    """Has no memory for more than some images at a time."""
+
+    given: list[int]  # of all copies
+
+    def __init__(self, stitch, most):
+        super().__init__()
+        self.stitch, self.most, Hungry.given = stitch, most, []
+
+    def forward(self, x):
+        self.given.append(len(x))
+        if len(x) > self.most:
+            raise torch.OutOfMemoryError(f"no memory for {len(x)}")
+        return self.stitch(x)
+
+
+@pytest.mark.parametrize("most", [3, 1, 0])
+def test_what_has_no_memory_for_a_batch_is_tried_alone_and_then_in_smaller_ones(pair, photos, labels, most):
+    supernet = Supernet(pair.networks, pair.links)
+    subnetworks = genotypes(supernet, 7, 10)
+    sound = Engine(batch_size=8).evaluate(subnetworks, split_of(photos, labels), ["accuracy", "cross_entropy"])
+    name = next(s for s in subnetworks if s.n_stitches).links[0].stitch
+    supernet.stitches[name] = Hungry(supernet.stitches[name], most).eval()
+    outcomes = Engine(batch_size=8).evaluate(subnetworks, split_of(photos, labels), ["accuracy", "cross_entropy"])
+    hit = [name in [link.stitch for link in s.links] for s in subnetworks]
+    for outcome, expected, is_hit in zip(outcomes, sound, hit, strict=True):
+        assert outcome.failed == ("OutOfMemoryError: no memory for 1" if is_hit and not most else "")
+        if not outcome.failed:
+            assert outcome.metrics == pytest.approx(expected.metrics, abs=1e-5)
+    assert min(Hungry.given) == max(1, min(most, 2))
+
+
 def test_one_pass_over_the_data_whatever_the_groups(pool, photos, labels, monkeypatch):
     split, passes = split_of(photos, labels), []
     batches = split.batches

@@ -1,6 +1,7 @@
 """The pymoo problem: stock pymoo works on it unchanged, results are exact and reproducible."""
 
 import copy
+import json
 import pickle
 import warnings
 
@@ -154,6 +155,33 @@ def test_anything_with_n_var_and_subnetwork_is_a_space(pair, task):
 
 
 # --------------------------------------------------------------------------------------------------------- stock pymoo
+
+
+def test_its_identity_is_what_results_depend_on(pair, task, problem):
+    """The same for equal parts in whatever process, another for other weights, images, labels, metrics or batches."""
+    images, labels = task["validation"]._source
+    again = Supernet(pair.networks, pair.links, stitches=pair.stitches.state_dict())
+    fitted = Supernet(pair.networks, pair.links)
+    fitted.fit(task["calibration"]._source[0])
+
+    def identity(space=pair, validation=(images, labels), **options):
+        metrics = options.pop("metrics", None)
+        return StitchProblem(
+            space, Task(validation=validation, metrics=metrics), **({"batch_size": 8} | options)
+        ).identity()
+
+    assert identity(again) == identity(validation=(images.clone(), labels.clone())) == problem.identity()
+    assert json.loads(json.dumps(problem.identity())) == problem.identity()
+    changed = [
+        identity(fitted),
+        identity(validation=(images.flip(0), labels)),
+        identity(validation=(images, labels.flip(0))),
+        identity(metrics="cross_entropy"),
+        identity(batch_size=4),
+        identity(min_accuracy=0.5),
+    ]
+    named = [json.dumps(each) for each in [problem.identity(), *changed]]
+    assert len(set(named)) == len(named)
 
 
 def algorithm(**options):
