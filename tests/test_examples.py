@@ -47,13 +47,14 @@ def test_the_code_in_the_readme_runs(tmp_path):
     assert blocks
     smaller = {"pretrained=True": "pretrained=False", "resnet50": "test_resnet", "resnext50_32x4d": "test_efficientnet"}
     smaller |= {"224": "64", "samples=256": "samples=64"}
-    smaller |= {"nsga2()": "nsga2(pop_size=20)", "GOMEA()": "GOMEA(pop_size=20)", "2_000": "40"}
+    smaller |= {"nsga2()": "nsga2(pop_size=20)", " GOMEA()": " GOMEA(pop_size=20)", "2_000": "40"}
     code = "\n".join(blocks)
     for old, new in smaller.items():
         assert old in code
         code = code.replace(old, new)
     done = run("-c", code, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
+    assert {path.name for path in tmp_path.iterdir()} >= {"run.sqlite", "nsga2.sqlite"}
 
 
 def test_ci_finds_the_test_command_in_the_readme():
