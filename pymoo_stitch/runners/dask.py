@@ -11,6 +11,7 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -108,7 +109,7 @@ class DaskRunner:
         self._suspects: deque[_Job] = deque()  # whose worker died: each is tried again with nothing else under way
         self._in_flight: dict[str, list[_Job]] = {}  # by the key of their future
         self._futures: dict[str, Future] = {}
-        self._finished: queue.SimpleQueue[tuple[Future, Any]] = queue.SimpleQueue()
+        self._finished: queue.SimpleQueue[Future] = queue.SimpleQueue()
         self._outcomes: dict[str, tuple[Future, Any]] = {}  # of futures, not taken yet
         self._results: deque[tuple[int, Mapping[str, Any]]] = deque()
         self._submitted = self._groups = 0
@@ -145,9 +146,7 @@ class DaskRunner:
                 return None
             else:
                 try:
-                    future, outcome = self._finished.get(timeout=min(1.0, max(0.0, until - time.monotonic())))
-                    if future.key in self._in_flight:  # else it was cancelled
-                        self._outcomes[future.key] = future, outcome
+                    self._gather(self._finished.get(timeout=min(1.0, max(0.0, until - time.monotonic()))))
                 except queue.Empty:
                     if self.client.status not in ("running", "connecting"):
                         raise self._lost() from None
@@ -249,8 +248,22 @@ class DaskRunner:
         future = self.client.submit(_evaluate, group[0].function, np.array([job.x for job in group]), limit, pure=False)
         self._in_flight[future.key] = group
         self._futures[future.key] = future
-        finished = self._finished
-        future.add_done_callback(lambda future: finished.put((future, _outcome(future))))  # in a thread of Dask's
+        future.add_done_callback(self._finished.put)  # in a thread of Dask's
+
+    def _gather(self, first: Future) -> None:
+        """Fetch what this future and all others that are finished by now have brought, together."""
+        futures = [first]
+        with suppress(queue.Empty):
+            while True:
+                futures.append(self._finished.get_nowait())
+        futures = [future for future in futures if future.key in self._in_flight]  # the others were cancelled
+        try:
+            outcomes = self.client.gather(futures) if {f.status for f in futures} == {"finished"} else None
+        except Exception:
+            outcomes = None  # whose fault it is shows when each is alone
+        if outcomes is None:
+            outcomes = [_outcome(future) for future in futures]
+        self._outcomes |= {future.key: (future, outcome) for future, outcome in zip(futures, outcomes, strict=True)}
 
     def _take(self, future: Future, outcome: Any) -> None:
         """What a future brought."""
