@@ -106,7 +106,7 @@ torch.set_num_threads(1)
 sys.path.insert(0, {benchmarks!r})
 from cluster import search
 from trained import cifar10_problem
-problem = cifar10_problem({data!r}, 500)
+problem = cifar10_problem({data!r}, 100)
 print("ready", flush=True)
 sys.stdin.readline()
 print(search(problem, None, {n}), flush=True)
@@ -120,12 +120,12 @@ def search(problem, runner, n):
     return time.perf_counter() - start
 
 
-def cifar(arguments, n=192):
+def cifar(arguments, n=96):
     import torch
     from trained import cifar10_problem
 
     torch.set_num_threads(1)
-    problem = cifar10_problem(arguments.data, 500)
+    problem = cifar10_problem(arguments.data, 100)
     times = {}
     for workers in (1, 2):
         with DaskRunner(n_workers=workers) as runner:
@@ -144,7 +144,7 @@ def cifar(arguments, n=192):
         process.stdin.flush()
     both = max(float(process.communicate()[0]) for process in processes)
     alone = search(problem, None, n // 2)
-    print(f"CIFAR-10 pair, 500 images, {n} evaluations, one thread per process")
+    print(f"CIFAR-10 pair, 100 images, {n} evaluations, one thread per process")
     print(f"  one worker {times[1]:.1f} s, two {times[2]:.1f} s: speed-up {times[1] / times[2]:.2f}")
     print(f"  two independent processes do as much as one in {both / alone:.2f} of its time: {2 * alone / both:.2f}")
     print(f"  of that: {times[1] / times[2] / (2 * alone / both):.2f}")
