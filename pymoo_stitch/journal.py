@@ -57,9 +57,7 @@ class Journal:
             raise FileNotFoundError(f"the journal {self.path} cannot be made: there is no folder {self.path.parent}.")
         with self._errors():
             # Whoever drops the last reference closes the file, from whatever thread.
-            self._db = sqlite3.connect(
-                self.path, isolation_level=None, timeout=self.timeout, check_same_thread=False
-            )
+            self._db = sqlite3.connect(self.path, isolation_level=None, timeout=self.timeout, check_same_thread=False)
             (application,), (version,) = (
                 self._db.execute(f"PRAGMA {name}").fetchone() for name in ("application_id", "user_version")
             )
@@ -217,7 +215,9 @@ def _plain(value: Any) -> Any:
         return {"number": str(plain)}
     if plain is None or isinstance(plain, str | int | float):
         return plain
-    raise TypeError(f"a journal holds numbers, texts and arrays of them, but the problem gave a {type(value).__name__}.")
+    raise TypeError(
+        f"a journal holds numbers, texts and arrays of them, but the problem gave a {type(value).__name__}."
+    )
 
 
 def _finite(values: Any) -> Any:

@@ -21,19 +21,23 @@ def lognormal(x, random_state):
 
 SIZE = 16
 
-SEARCHES = {  # an algorithm, and the runner of pymoo's own
-    "AsyncGA": lambda: (AsyncGA(pop_size=SIZE), None),
-    "GOMEA": lambda: (GOMEA(pop_size=SIZE), None),
-    "LK-GOMEA": lambda: (LKGOMEA(pop_size=SIZE), None),
-    "AsyncGA, few workers": lambda: (AsyncGA(pop_size=SIZE, runner=SimulatedRunner(5, lognormal)), None),
-    "GOMEA, few workers": lambda: (GOMEA(pop_size=SIZE, runner=SimulatedRunner(5, lognormal)), None),
-    "LK-GOMEA, few workers": lambda: (LKGOMEA(pop_size=SIZE, runner=SimulatedRunner(5, lognormal)), None),
-    "AsyncGA, many workers": lambda: (AsyncGA(pop_size=SIZE, runner=SimulatedRunner(40, lognormal)), None),
-    "GOMEA, many workers": lambda: (GOMEA(pop_size=SIZE, runner=SimulatedRunner(40, lognormal)), None),
-    "LK-GOMEA, many workers": lambda: (LKGOMEA(pop_size=SIZE, runner=SimulatedRunner(40, lognormal)), None),
-    "NSGA-II": lambda: (nsga2(pop_size=SIZE, threshold="auto"), None),
-    "NSGA-II, runner": lambda: (nsga2(pop_size=SIZE, threshold="auto"), SerialRunner()),
-}
+WORKERS = {"": None, ", few workers": 5, ", many workers": 40}  # of which all have a virtual clock
+
+SEARCHES = [
+    *(f"{algorithm}{workers}" for workers in WORKERS for algorithm in ("AsyncGA", "GOMEA", "LK-GOMEA")),
+    "NSGA-II",
+    "NSGA-II, runner",
+]
+
+
+def make(name, size=SIZE):
+    """An algorithm, and the runner of pymoo's own."""
+    kind, *rest = name.split(", ")
+    if kind == "NSGA-II":
+        return nsga2(pop_size=size, threshold="auto"), SerialRunner() if rest else None
+    n_workers = WORKERS[name.removeprefix(kind)]
+    runner = None if n_workers is None else SimulatedRunner(n_workers, lognormal)
+    return {"AsyncGA": AsyncGA, "GOMEA": GOMEA, "LK-GOMEA": LKGOMEA}[kind](pop_size=size, runner=runner), None
 
 
 class Chains(TwoChains):
@@ -43,7 +47,7 @@ class Chains(TwoChains):
     :param each: what it calls before each evaluation, with the number of those before.
     """
 
-    def __init__(self, depth=10, limit=None, error=None, each=lambda number: None):
+    def __init__(self, depth=10, limit=None, error=None, each=None):
         super().__init__(depth, seed=1)
         self.limit, self.error, self.each = limit, error, each
         self.evaluated = []  # keys
@@ -52,7 +56,8 @@ class Chains(TwoChains):
         for x in X:
             if self.limit is not None and len(self.evaluated) >= self.limit:
                 raise self.error
-            self.each(len(self.evaluated))
+            if self.each is not None:
+                self.each(len(self.evaluated))
             self.evaluated.append(self.key(x))
         super()._evaluate(X, out, *args, **kwargs)
         out["F"][[self.key(x).count("1") % 7 == 6 for x in X]] = np.nan
@@ -60,9 +65,9 @@ class Chains(TwoChains):
         out["mask"] = np.array([self.active(x) for x in X])
 
 
-def search(name, journal, budget=150, problem=None, seed=3, memo=(), evaluations=None, **options):
+def search(name, journal, budget=150, problem=None, seed=3, size=SIZE, memo=(), evaluations=None, **options):
     """What `minimize` gives."""
-    algorithm, runner = SEARCHES[name]() if isinstance(name, str) else (name, None)
+    algorithm, runner = make(name, size) if isinstance(name, str) else (name, None)
     evaluator = Evaluations(journal=journal, runner=runner, memo=memo, **evaluations or {})
     problem = Chains() if problem is None else problem
     return minimize(problem, algorithm, ("n_evals", budget), seed=seed, evaluator=evaluator, **options)
@@ -73,6 +78,7 @@ def main():
     parser.add_argument("name", choices=SEARCHES)
     parser.add_argument("journal")
     parser.add_argument("budget", type=int)
+    parser.add_argument("--size", type=int, default=SIZE)
     parser.add_argument("--seconds", type=float, default=0.001, help="that an evaluation takes")
     parser.add_argument("--uid", type=int, help="whose rights it has")
     parser.add_argument("--file-size", type=int, help="how large a file may become, in bytes")
@@ -90,7 +96,7 @@ def main():
         time.sleep(options.seconds)
 
     print("begin", flush=True)
-    result = search(options.name, options.journal, options.budget, Chains(each=each))
+    result = search(options.name, options.journal, options.budget, Chains(each=each), size=options.size)
     evaluator = result.algorithm.evaluator
     counters = {name: getattr(evaluator, name) for name in ("real", "replayed", "requested", "skipped", "failed")}
     print(json.dumps(counters | {"F": result.F.tolist()}), flush=True)
