@@ -214,19 +214,27 @@ class Evaluations(Evaluator):
                 self._commit(answers, threshold, len(results))
                 results |= {individual.get("request"): out for individual, out in answers}
                 if self._progress is not None:
-                    self._progress.show(algorithm, self.real + len(results))
-        except KeyboardInterrupt:
-            if algorithm is None:
+                    self._progress.show(self.real + len(results))
+        except BaseException as error:
+            unfinished = self._settle_those_of(new, results)
+            if algorithm is None or not isinstance(error, KeyboardInterrupt):
+                self.forget(unfinished)
                 raise
-            self._interrupted(algorithm, [individual for individual in new if individual.get("request") not in results])
-        except BaseException:
-            self.forget(new)
-            raise
-        for individual in new:
-            if individual.get("request") in results:
-                self._settle(individual, self._checked(results[individual.get("request")]))
+            self._interrupted(algorithm, unfinished)
+        else:
+            self._settle_those_of(new, results)
         if algorithm is not None:
             self.end_if_exhausted(algorithm)
+
+    def _settle_those_of(self, new: list[Individual], results: Mapping[int, Mapping[str, Any]]) -> list[Individual]:
+        """Make known what is committed; the individuals without a result are returned."""
+        unfinished = []
+        for individual in new:
+            if (result := results.get(individual.get("request"))) is None:
+                unfinished.append(individual)
+            else:
+                self._settle(individual, self._checked(result))
+        return unfinished
 
     def _answers(
         self, problem: Problem, new: list[Individual], names: list[str], algorithm: Any, kwargs: dict[str, Any]
@@ -313,7 +321,7 @@ class Evaluations(Evaluator):
             self._commit([(individual, result)], _level(algorithm, self.n_eval))
         answered = self._settle(individual, result)
         if self._progress is not None:
-            self._progress.show(algorithm, self.real)
+            self._progress.show(self.real)
         return answered
 
     def _commit(
@@ -364,7 +372,7 @@ class Evaluations(Evaluator):
 
     def _name(self, individual: Individual) -> str:
         """The key as it stands in a journal."""
-        return self._problem.key(individual.X) if hasattr(self._problem, "key") else write_genotype(individual.X)
+        return str(self._problem.key(individual.X)) if hasattr(self._problem, "key") else write_genotype(individual.X)
 
     def _skip(self, individual: Individual, result: dict[str, Any]) -> None:
         self.skipped += 1
@@ -389,7 +397,8 @@ class Evaluations(Evaluator):
         return result
 
     def close(self) -> None:
-        """The run is over: close its files. (pymoo does not tell; they are closed with this object at the latest.)"""
+        """The run is over: close its files and its bar. Our algorithms call this; pymoo's do not, and it happens with the
+        end of this object."""
         if self._journal is not None:
             self._journal.close()
         if self._progress is not None:

@@ -1,6 +1,7 @@
 """A run on disk: what was searched, and every evaluation in the order in which the algorithm saw it, in one SQLite file."""
 
 import json
+import math
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -45,17 +46,18 @@ class Journal:
     Rows are committed before the algorithm sees them. Nothing in the file is ever executed.
     """
 
+    timeout = 10.0  # seconds to wait while another process holds the file
+    _db: sqlite3.Connection | None = None
+
     def __init__(self, path: str | os.PathLike, *, create: bool = True):
         self.path = Path(path)
-        self._db: sqlite3.Connection | None = None
         if not create and not self.path.is_file():
             raise FileNotFoundError(f"there is no journal {self.path}.")
         if not self.path.parent.is_dir():
             raise FileNotFoundError(f"the journal {self.path} cannot be made: there is no folder {self.path.parent}.")
         with self._errors():
-            self._db = sqlite3.connect(self.path, isolation_level=None, timeout=10)
-            self._db.execute("PRAGMA journal_mode = WAL")
-            self._db.execute("PRAGMA synchronous = NORMAL")
+            # Whoever drops the last reference closes the file, from whatever thread.
+            self._db = sqlite3.connect(self.path, isolation_level=None, timeout=self.timeout, check_same_thread=False)
             (application,), (version,) = (
                 self._db.execute(f"PRAGMA {name}").fetchone() for name in ("application_id", "user_version")
             )
@@ -64,6 +66,8 @@ class Journal:
                 raise JournalError(f"{self.path} is a database of something else, not a journal. Choose another file.")
             if tables and version != _VERSION:
                 raise JournalError(f"{self.path} is a journal of version {version}; this program reads {_VERSION}.")
+            self._db.execute("PRAGMA journal_mode = WAL")
+            self._db.execute("PRAGMA synchronous = NORMAL")
             self.run = dict(self._read_run()) if "run" in tables else None
 
     def begin(self, run: Mapping[str, Any], n_obj: int, n_ieq_constr: int, n_eq_constr: int) -> None:
@@ -85,16 +89,18 @@ class Journal:
 
     def append(self, first: int, rows: Sequence[Row]) -> None:
         """Commit rows, which get the sequence numbers from `first` on."""
-        written = [(first + i, *_write(row)) for i, row in enumerate(rows)]
-        marks = ", ".join("?" * len(written[0]))
         with self._transaction() as db:
-            try:
-                db.executemany(f"INSERT INTO evaluations VALUES ({marks})", written)
-            except sqlite3.IntegrityError as error:
-                raise JournalError(
-                    f"{self.path} has evaluation {first} already: another process is writing to it. End one of them; the "
-                    "same run started again goes on where they were."
-                ) from error
+            for number, row in enumerate(rows, first):
+                try:
+                    values = (number, *_write(row))
+                    db.execute(f"INSERT INTO evaluations VALUES ({', '.join('?' * len(values))})", values)
+                except sqlite3.IntegrityError as error:
+                    raise JournalError(
+                        f"{self.path} has evaluation {number} already: another process is writing to it. End one of them; "
+                        "the same run started again goes on where they were."
+                    ) from error
+                except (TypeError, ValueError, sqlite3.InterfaceError, sqlite3.ProgrammingError) as error:
+                    raise JournalError(f"evaluation {number} cannot be written to {self.path}: {error}") from error
 
     def rows(self) -> Iterator[Row]:
         """Every evaluation, in order."""
@@ -199,24 +205,33 @@ def _read(row: dict[str, Any]) -> Row:
 
 
 def _plain(value: Any) -> Any:
-    """What JSON can hold; masks as 0s and 1s, other arrays as lists with their type."""
+    """What JSON can hold; masks as 0s and 1s, other arrays as lists with their type, and what is not finite as text."""
     if isinstance(value, np.ndarray) and value.ndim == 1 and value.dtype == bool:
         return {"mask": write_genotype(value)}
-    if isinstance(value, np.ndarray):
-        return {"array": value.tolist(), "dtype": str(value.dtype)}
-    if isinstance(value, np.generic):
-        return value.item()
-    if value is None or isinstance(value, str | int | float):
-        return value
-    raise JournalError(
+    if isinstance(value, np.ndarray) and value.dtype.kind in "biufU":
+        return {"array": _finite(value.tolist()), "dtype": str(value.dtype)}
+    plain = value.item() if isinstance(value, np.generic) else value
+    if isinstance(plain, float) and not math.isfinite(plain):
+        return {"number": str(plain)}
+    if plain is None or isinstance(plain, str | int | float):
+        return plain
+    raise TypeError(
         f"a journal holds numbers, texts and arrays of them, but the problem gave a {type(value).__name__}."
     )
 
 
+def _finite(values: Any) -> Any:
+    if isinstance(values, list):
+        return [_finite(value) for value in values]
+    return str(values) if isinstance(values, float) and not math.isfinite(values) else values
+
+
 def _unplain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return _read_genotype(value["mask"]) if "mask" in value else np.array(value["array"], dtype=value["dtype"])
-    return value
+    if not isinstance(value, dict):
+        return value
+    if "mask" in value:
+        return _read_genotype(value["mask"])
+    return float(value["number"]) if "number" in value else np.array(value["array"], dtype=value["dtype"])
 
 
 # ------------------------------------------------------------------------------------------------------ what a run is

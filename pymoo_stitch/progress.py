@@ -1,6 +1,8 @@
 """How far a search is, for who waits for it."""
 
+import sys
 import time
+import weakref
 from typing import Any
 
 import numpy as np
@@ -19,26 +21,39 @@ class Progress:
     def __init__(self, algorithm: Algorithm):
         limit = max_evals(algorithm.termination)
         self._bar = tqdm(total=int(limit) if np.isfinite(limit) else None, unit=" evaluations", dynamic_ncols=True)
+        self._algorithm = weakref.ref(algorithm)  # so that the bar ends with it
+        if dashboard := getattr(_runner(algorithm), "dashboard", None):
+            self._bar.write(f"Dask's dashboard: {dashboard}", file=sys.stderr)
         self._shown: tuple[Any, str] = None, ""
 
-    def show(self, algorithm: Algorithm | None, real: int) -> None:
+    def show(self, real: int) -> None:
         """Show that so many evaluations are done."""
+        if time.time() - self._bar.last_print_t >= self._bar.mininterval:
+            self._note()
         self._bar.update(real - self._bar.n)
-        if time.time() - self._bar.last_print_t < self._bar.mininterval or algorithm is None:
+
+    def _note(self) -> None:
+        algorithm, notes = self._algorithm(), {}
+        if algorithm is None:
             return
-        notes = {}
         if algorithm.opt is not None and len(algorithm.opt):
             if self._shown[0] is not algorithm.opt:  # a hypervolume takes time, and changes with a generation only
                 value = hypervolume(algorithm)
                 self._shown = algorithm.opt, "" if value is None else f"{value:.4f}"
             notes["hypervolume"] = self._shown[1]
-        runner = getattr(algorithm, "runner", None) or getattr(algorithm.evaluator, "runner", None)
+        runner = _runner(algorithm)
         if runner is not None:
             notes["utilisation"] = f"{runner.utilisation:.0%}"
         self._bar.set_postfix({name: text for name, text in notes.items() if text}, refresh=False)
 
     def close(self) -> None:
+        if not self._bar.disable:
+            self._note()
         self._bar.close()
+
+
+def _runner(algorithm: Algorithm) -> Any:
+    return getattr(algorithm, "runner", None) or getattr(algorithm.evaluator, "runner", None)
 
 
 def hypervolume(algorithm: Algorithm) -> float | None:

@@ -91,10 +91,15 @@ def test_nan_is_a_failure_worse_than_all():
     assert np.isfinite(pop[1].F).all()
 
 
-def test_an_error_leaves_nothing_in_flight():
+@pytest.mark.parametrize("error", [ZeroDivisionError, KeyboardInterrupt])
+def test_an_error_leaves_nothing_in_flight(error):
     problem, evaluations = Halves(), Evaluations()
-    problem._evaluate = lambda X, out, *args, **kwargs: 1 / 0
-    with pytest.raises(ZeroDivisionError):
+
+    def fail(X, out, *args, **kwargs):
+        raise error
+
+    problem._evaluate = fail
+    with pytest.raises(error):
         evaluations.eval(problem, individuals([[0] * 8]))
     assert evaluations.requested == 0
     del problem._evaluate

@@ -122,17 +122,23 @@ class Asynchronous(Algorithm):
         self._queue.clear()
         return proposals
 
+    def run(self) -> Result:
+        with HeldInterrupt() as interrupt:  # it may come between one completion and the next
+            result = super().run()
+            interrupt.noted = False  # what it asks for is done
+        return result
+
     def next(self) -> None:
         """Process one completion. Ctrl-C ends the run with what there is."""
-        if not self.is_initialized:
-            self._queue.extend(self.infill())
         with HeldInterrupt() as interrupt:
+            if not self.is_initialized:
+                self._queue.extend(self.infill())
             self._request()
             completed = self._next_completed(interrupt)
+            if interrupt.noted:
+                end_interrupted(self)
+                interrupt.noted = False
             self.advance(infills=Population.create(*completed))
-        if interrupt.noted and self.has_next():
-            end_interrupted(self)
-            self.advance(infills=Population.create())
 
     def _request(self) -> None:
         """Ask for the evaluation of all that is proposed, as far as the budget goes."""
@@ -168,7 +174,7 @@ class Asynchronous(Algorithm):
         elif self._shared:
             individual = self._shared.popleft()
             out = self.evaluator.share(individual)
-            self.evaluator.shared += 1
+            self.evaluator.shared += not self.evaluator.is_replaying()
         else:
             done = interrupt.let_through(lambda: self.runner.wait(timeout=1.0))
             if done is None:
@@ -206,6 +212,7 @@ class Asynchronous(Algorithm):
         self._unsubmitted = deque(self._withdrawn())
         self._running, self._shared = {}, deque()
         self.runner.cancel()
+        self.evaluator.close()
 
     def result(self) -> Result:
         result = super().result()
@@ -348,7 +355,7 @@ def _is_over(termination: Termination, algorithm: Algorithm) -> bool:
 
 class HeldInterrupt:
     """Holds Ctrl-C back while an algorithm keeps its books: `noted` tells whether it came. It gets through to what is
-    waited for."""
+    waited for, and in the end to whoever would have got it, if nobody has said that it is no longer `noted`."""
 
     def __init__(self) -> None:
         self.noted = self._waiting = False
@@ -356,6 +363,8 @@ class HeldInterrupt:
     def __enter__(self) -> "HeldInterrupt":
         self._before = signal.getsignal(signal.SIGINT)
         self._holds = threading.current_thread() is threading.main_thread() and callable(self._before)
+        outer = getattr(self._before, "__self__", None)
+        self.noted = isinstance(outer, HeldInterrupt) and outer.noted
         if self._holds:
             signal.signal(signal.SIGINT, self._note)
         return self
@@ -363,6 +372,8 @@ class HeldInterrupt:
     def __exit__(self, *exception: object) -> None:
         if self._holds:
             signal.signal(signal.SIGINT, self._before)
+            if self.noted and exception[0] is None:
+                self._before(signal.SIGINT, None)
 
     def let_through(self, wait: Callable[[], Any]) -> Any:
         """What `wait()` gives, or None if it was interrupted."""
