@@ -22,7 +22,7 @@ from pymoo.core.population import Population
 from pymoo.core.problem import Problem
 
 from .budget import budget_of
-from .journal import Journal, JournalError, Row, described, differences, write_genotype
+from .journal import Journal, JournalError, Row, described, differences, digest, write_genotype
 from .progress import Progress
 
 
@@ -473,8 +473,11 @@ def end_interrupted(algorithm: Algorithm) -> None:
 
 
 def identity(problem: Problem) -> dict[str, Any]:
-    """What a problem is, the same in every process: its own word for it, or its class and variables."""
-    own = problem.identity() if hasattr(problem, "identity") else {}
+    """What a problem is, the same in every process: its own word for it, or the arrays it holds, and its class and size."""
+    arrays = {
+        name: value for name, value in vars(problem).items() if isinstance(value, np.ndarray) and value.dtype != object
+    }
+    own = problem.identity() if hasattr(problem, "identity") else {"data": digest(arrays)}
     names = ("n_var", "n_obj", "n_ieq_constr", "n_eq_constr")
     return {"class": type(problem).__qualname__} | {name: int(getattr(problem, name)) for name in names} | own
 

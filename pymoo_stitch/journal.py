@@ -1,5 +1,6 @@
 """A run on disk: what was searched, and every evaluation in the order in which the algorithm saw it, in one SQLite file."""
 
+import hashlib
 import json
 import math
 import os
@@ -248,7 +249,7 @@ def _described(thing: Any, without: frozenset[str], above: tuple[int, ...]) -> A
     if isinstance(thing, np.generic):
         return thing.item()
     if isinstance(thing, np.ndarray):
-        return thing.tolist() if thing.size <= 1_000 and thing.dtype != object else f"array {thing.shape}"
+        return digest({"": thing}) if thing.dtype != object else f"objects {thing.shape}"
     if id(thing) in above:
         return "above"
     above = (*above, id(thing))
@@ -264,6 +265,15 @@ def _described(thing: Any, without: frozenset[str], above: tuple[int, ...]) -> A
         if not name.startswith("_") and name not in without and not isinstance(value, np.random.Generator)
     }
     return {"class": f"{type(thing).__module__}.{type(thing).__qualname__}"} | public
+
+
+def digest(arrays: Mapping[str, np.ndarray]) -> str:
+    """A name for the values of arrays, the same in every process."""
+    state = hashlib.blake2b(digest_size=16)
+    for name in sorted(arrays):
+        state.update(f"{name} {arrays[name].dtype} {arrays[name].shape}\n".encode())
+        state.update(np.ascontiguousarray(arrays[name]).tobytes())
+    return state.hexdigest()
 
 
 def differences(old: Any, new: Any, name: str = "") -> list[str]:
