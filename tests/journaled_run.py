@@ -99,6 +99,7 @@ def main():
     result = search(options.name, options.journal, options.budget, Chains(each=each), size=options.size)
     evaluator = result.algorithm.evaluator
     counters = {name: getattr(evaluator, name) for name in ("real", "replayed", "requested", "skipped", "failed")}
+    print()  # an interrupt may have come in the middle of a line
     print(json.dumps(counters | {"F": result.F.tolist()}), flush=True)
 
 

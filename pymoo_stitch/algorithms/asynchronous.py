@@ -364,7 +364,7 @@ class HeldInterrupt:
         self._before = signal.getsignal(signal.SIGINT)
         self._holds = threading.current_thread() is threading.main_thread() and callable(self._before)
         outer = getattr(self._before, "__self__", None)
-        self.noted = isinstance(outer, HeldInterrupt) and outer.noted
+        self.noted = self._holds and isinstance(outer, HeldInterrupt) and outer.noted
         if self._holds:
             signal.signal(signal.SIGINT, self._note)
         return self
