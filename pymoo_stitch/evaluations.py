@@ -39,7 +39,7 @@ class Evaluations(Evaluator):
 
     With a journal, every evaluation is on disk before the algorithm sees it. The same run started again, with the same
     journal, is answered by it as far as it goes and ends as if it had never been cut; with a larger budget, a run that had
-    ended goes on.
+    ended goes on (but for one on a simulated clock, whose workers had come to rest).
 
     `requested` = `real` + `skipped` + those in flight; `failed` counts those of the real ones that gave no result: their
     `failed` says why (it is empty for the others), their objectives are the problem's worst, or infinite. `replayed` and
@@ -104,7 +104,7 @@ class Evaluations(Evaluator):
         if self.journal is not None and self._journal is None:
             self._journal = Journal(self.journal)
         run = self._journal and self._journal.run
-        return run["budget"] if run else of_termination
+        return run.get("budget") if run else of_termination
 
     def _open_journal(self, algorithm: Algorithm) -> None:
         budget = self.budget(budget_of(algorithm.termination, getattr(algorithm, "pop_size", None)))
