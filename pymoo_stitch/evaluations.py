@@ -22,6 +22,7 @@ from pymoo.core.population import Population
 from pymoo.core.problem import Problem
 
 from .budget import budget_of
+from .interrupts import HeldInterrupt, end_interrupted
 from .journal import Journal, JournalError, Row, described, differences, digest, write_genotype
 from .progress import Progress
 
@@ -71,6 +72,7 @@ class Evaluations(Evaluator):
         self.count_skipped, self.patience = count_skipped, patience
         self.requested = self.real = self.skipped = self.failed = self.replayed = self.shared = 0
         self.skipped_in_a_row = 0
+        self._requests = 0  # also those that were taken back
         self._problem: Problem | None = None
         self._known: dict[Any, tuple[int, dict[str, Any]]] = {}  # shared with copies, who see the first `real` of it
         self._waiting: dict[Any, list[Individual]] = {}
@@ -160,6 +162,8 @@ class Evaluations(Evaluator):
         if row.request != individual.get("request") or write_genotype(row.x) != write_genotype(individual.X):
             raise self._astray(row)
         self.replayed += 1
+        if not self._replay:
+            self._journaled = {}
         return row.result
 
     def _astray(self, row: Row) -> JournalError:
@@ -191,6 +195,20 @@ class Evaluations(Evaluator):
             raise ValueError(
                 "with a journal, say of which algorithm: evaluator.eval(problem, pop, algorithm=algorithm)."
             )
+        with HeldInterrupt() as interrupt:
+            self._eval_held(problem, pop, evaluate_values_of, algorithm, kwargs, interrupt)
+        if algorithm is not None:
+            self.end_if_exhausted(algorithm)
+
+    def _eval_held(
+        self,
+        problem: Problem,
+        pop: Population,
+        names: list[str],
+        algorithm: Any,
+        kwargs: dict[str, Any],
+        interrupt: HeldInterrupt,
+    ) -> None:
         new: list[Individual] = []
         results: dict[int, Mapping[str, Any]] = {}  # by request
         threshold = _level(algorithm, self.n_eval)
@@ -209,7 +227,7 @@ class Evaluations(Evaluator):
                     self.shared += 1
                     self._commit([(waiting.pop(request), shared)], threshold, len(results))
                     results[request] = shared
-            for answers in self._answers(problem, list(waiting.values()), evaluate_values_of, algorithm, kwargs):
+            for answers in self._answers(problem, list(waiting.values()), names, algorithm, kwargs, interrupt):
                 answers = [(individual, self._checked(out)) for individual, out in answers]
                 self._commit(answers, threshold, len(results))
                 results |= {individual.get("request"): out for individual, out in answers}
@@ -221,10 +239,9 @@ class Evaluations(Evaluator):
                 self.forget(unfinished)
                 raise
             self._interrupted(algorithm, unfinished)
+            interrupt.noted = False
         else:
             self._settle_those_of(new, results)
-        if algorithm is not None:
-            self.end_if_exhausted(algorithm)
 
     def _settle_those_of(self, new: list[Individual], results: Mapping[int, Mapping[str, Any]]) -> list[Individual]:
         """Make known what is committed; the individuals without a result are returned."""
@@ -237,7 +254,13 @@ class Evaluations(Evaluator):
         return unfinished
 
     def _answers(
-        self, problem: Problem, new: list[Individual], names: list[str], algorithm: Any, kwargs: dict[str, Any]
+        self,
+        problem: Problem,
+        new: list[Individual],
+        names: list[str],
+        algorithm: Any,
+        kwargs: dict[str, Any],
+        interrupt: HeldInterrupt,
     ) -> Iterator[list[tuple[Individual, Mapping[str, Any]]]]:
         """Evaluate these: each with its result, as they come."""
         if not new:
@@ -245,21 +268,24 @@ class Evaluations(Evaluator):
         if self.runner is None:
             begun = time.time()
             X = np.array([individual.X for individual in new])
-            out = problem.evaluate(X, return_values_of=names, return_as_dictionary=True, algorithm=algorithm, **kwargs)
+            options = {"return_values_of": names, "return_as_dictionary": True, "algorithm": algorithm, **kwargs}
+            out = interrupt.let_through(lambda: problem.evaluate(X, **options))
+            if out is None:
+                raise KeyboardInterrupt
+            times = {"begun": begun, "ended": time.time()}
             results = [{name: values[i] for name, values in out.items() if values is not None} for i in range(len(new))]
-            yield [
-                (individual, result | {"begun": begun, "ended": time.time()})
-                for individual, result in zip(new, results, strict=True)
-            ]
+            yield [(individual, result | times) for individual, result in zip(new, results, strict=True)]
             return
         if self._f is None:
             self._f = Evaluate(problem)
         running = {self.runner.submit(self._f, individual.X): individual for individual in new}
         try:
             while running:
-                done = self.runner.wait(timeout=1.0)
+                done = interrupt.let_through(lambda: self.runner.wait(timeout=1.0))
                 if done is not None:
                     yield [(running.pop(done[0]), done[1])]
+                if interrupt.noted:
+                    raise KeyboardInterrupt
         finally:
             if running:
                 self.runner.cancel()
@@ -296,7 +322,8 @@ class Evaluations(Evaluator):
         equals is complete."""
         self._use(problem)
         key = self._key(individual)
-        individual.set("request", self.requested)
+        individual.set("request", self._requests)
+        self._requests += 1
         self.requested += 1
         number, result = self._known.get(key, (self.real, None))
         if number < self.real:
@@ -417,7 +444,14 @@ class Evaluations(Evaluator):
     def __getstate__(self) -> dict[str, Any]:
         # One file has one writer: a copy of what has begun is without.
         journal = self.journal if self._problem is None else None
-        return self.__dict__ | {"journal": journal, "_journal": None, "_progress": None, "_replay": deque(), "_f": None}
+        return self.__dict__ | {
+            "journal": journal,
+            "_journal": None,
+            "_progress": None,
+            "_replay": deque(),
+            "_journaled": {},
+            "_f": None,
+        }
 
 
 class Evaluate:
@@ -461,23 +495,16 @@ def _level(algorithm: Any, n_eval: int) -> float | None:
     return None if annealing is None else annealing.level(n_eval)
 
 
-def end_interrupted(algorithm: Algorithm) -> None:
-    """End a run that a user interrupts (Ctrl-C), so that there is a result."""
-    algorithm.termination.terminate()
-    warnings.warn(
-        f"interrupted: the run ends after {algorithm.evaluator.real:,} evaluations. If it has a journal, the same run "
-        "started again goes on from here.",
-        RuntimeWarning,
-        stacklevel=2,
-    )
-
-
 def identity(problem: Problem) -> dict[str, Any]:
-    """What a problem is, the same in every process: its own word for it, or the arrays it holds, and its class and size."""
-    arrays = {
-        name: value for name, value in vars(problem).items() if isinstance(value, np.ndarray) and value.dtype != object
-    }
-    own = problem.identity() if hasattr(problem, "identity") else {"data": digest(arrays)}
+    """What a problem is, the same in every process: its own word for it, or the arrays, numbers with a point, texts and
+    truths that it holds (not whole numbers, which may count something), and its class and size."""
+    if hasattr(problem, "identity"):
+        own = problem.identity()
+    else:
+        held = {name: value for name, value in vars(problem).items() if name not in vars(Problem())}
+        arrays = {name: v for name, v in vars(problem).items() if isinstance(v, np.ndarray) and v.dtype != object}
+        own = {name: value for name, value in held.items() if isinstance(value, str | float | bool)}
+        own["data"] = digest(arrays)
     names = ("n_var", "n_obj", "n_ieq_constr", "n_eq_constr")
     return {"class": type(problem).__qualname__} | {name: int(getattr(problem, name)) for name in names} | own
 

@@ -18,7 +18,7 @@ import pytest
 import torch
 from cluster_problems import Harmful, Large, Slow
 from conftest import IMAGE
-from distributed import Client
+from distributed import Client, LocalCluster
 from pymoo.core.problem import ElementwiseProblem
 from pymoo.optimize import minimize
 
@@ -226,6 +226,82 @@ def test_what_kills_every_worker_has_failed_after_some_tries(fragile, tmp_path):
     assert len(list(tmp_path.glob("harm-*"))) <= 6
 
 
+def test_who_kills_workers_does_not_keep_others_waiting_nor_waits_for_ever(fragile, tmp_path):
+    f = Evaluate(Harmful("exit", tmp_path, seconds=0.005))
+    killer = fragile.submit(f, np.ones(20, bool))
+    rng = np.random.default_rng(0)
+    others, done = 0, {}
+    until = time.monotonic() + 60
+    while killer not in done and time.monotonic() < until:
+        while fragile._submitted - len(done) < 40:
+            fragile.submit(f, rng.random(20) < [0] * 3 + [0.5] * 17)
+        if (completed := fragile.wait(timeout=1)) is not None:
+            done[completed[0]] = completed[1]
+            others += completed[0] != killer
+    assert "died" in done[killer]["failed"]
+    assert others > 0
+    assert not any("failed" in result for number, result in done.items() if number != killer)
+
+
+def test_what_has_changed_is_sent_anew_and_what_has_not_is_not(runner, tmp_path):
+    problem, x = Large(tmp_path, seconds=0), np.zeros(20, bool)
+    one = copy.deepcopy(runner)
+
+    def evaluate():
+        """How often the problem was unpickled by now: at most once in each of the two workers, unless it is sent again."""
+        for _ in range(4):
+            one.submit(Evaluate(problem), x)
+        for _ in range(4):
+            one.wait(timeout=20)
+        one.cancel()
+        return len(list(tmp_path.glob("unpickled-*")))
+
+    assert [evaluate() for _ in range(3)][-1] <= 2
+    problem.weights[0] = 1
+    before = len(list(tmp_path.glob("unpickled-*")))
+    assert evaluate() > before
+
+
+def test_workers_that_cannot_load_the_problem_are_an_error_not_a_result(runner):
+    class Elsewhere:
+        def __reduce__(self):
+            return __import__, ("a_module_that_nobody_has",)
+
+        def __call__(self, x):
+            return {}
+
+    other = copy.deepcopy(runner)
+    other.submit(Elsewhere(), np.zeros(3))
+    with pytest.raises(RuntimeError, match=r"cannot evaluate.*a_module_that_nobody_has.*same packages"):
+        other.wait(timeout=20)
+    other.cancel()
+
+
+def test_called_a_failure_leaves_nothing_behind(runner):
+    def f(x):
+        if x[0]:
+            raise ValueError("one")
+        return {"F": float(x[1])}
+
+    other = copy.deepcopy(runner)
+    with pytest.raises(RuntimeError, match="an evaluation failed: ValueError: one"):
+        other(f, np.eye(4))
+    assert [result["F"] for result in other(f, np.eye(4)[1:])] == [1, 0, 0]
+
+
+def test_threads_of_a_worker_share_a_problem(pair):
+    rng = torch.Generator().manual_seed(0)
+    task = Task(validation=(torch.rand(16, *IMAGE, generator=rng), torch.randint(5, (16,), generator=rng)))
+    problem = StitchProblem(pair, task, batch_size=8)
+    options = {"n_workers": 1, "threads_per_worker": 4, "host": "127.0.0.1", "dashboard_address": None}
+    with LocalCluster(**options) as cluster, DaskRunner(cluster, group=2) as runner:
+        assert runner.n_workers == 4
+        result = minimize(problem, AsyncGA(pop_size=32, runner=runner), ("n_evals", 150), seed=1)
+    assert result.algorithm.evaluator.failed == 0
+    for individual in result.archive:
+        np.testing.assert_array_equal(individual.F, Evaluate(problem)(individual.X)["F"])
+
+
 def test_copies_have_the_same_workers_and_nothing_to_do(runner):
     f = Evaluate(Slow(seconds=0.01))
     x = np.zeros((3, 20), bool)
@@ -249,6 +325,19 @@ def test_what_is_cancelled_is_not_given_back(runner):
     assert runner.wait(timeout=0.5) is None
     number = runner.submit(f, np.ones(20, bool))
     assert runner.wait(timeout=20)[0] == number
+
+
+def test_a_run_waits_for_workers_and_says_so(fragile, monkeypatch):
+    monkeypatch.setattr("pymoo_stitch.runners.dask.DESERTED", 1.0)
+    fragile.client.cluster.scale(0)
+    while fragile.client.nthreads():
+        time.sleep(0.1)
+    number = fragile.submit(Evaluate(Slow(seconds=0)), np.zeros(20, bool))
+    with pytest.warns(RuntimeWarning, match="no worker for 1 seconds"):
+        assert fragile.wait(timeout=4) is None
+    monkeypatch.undo()
+    fragile.client.cluster.scale(1)
+    assert fragile.wait(timeout=60)[0] == number
 
 
 def test_a_cluster_that_is_there_is_used_and_stays(runner, tmp_path):
@@ -342,7 +431,10 @@ def search(which, journal):
         start_new_session=True,
     )
     pids = [int(pid) for pid in process.stdout.readline().split()]
-    time.sleep(1.5)
+    until = time.monotonic() + 60
+    while time.monotonic() < until and not (journal.exists() and rows(journal)):
+        time.sleep(0.1)
+    time.sleep(0.5)
     return process, pids
 
 
@@ -391,11 +483,12 @@ def test_a_scheduler_that_is_not_there():
         DaskRunner("tcp://127.0.0.1:1")
 
 
-def test_gpus_are_those_that_the_environment_allows():
+def test_gpus_are_those_that_the_environment_allows(monkeypatch):
     assert visible_gpus({"CUDA_VISIBLE_DEVICES": ""}) == []
     assert visible_gpus({"CUDA_VISIBLE_DEVICES": "-1"}) == []
     assert visible_gpus({"CUDA_VISIBLE_DEVICES": "2, GPU-8f,0"}) == ["2", "GPU-8f", "0"]
-    assert visible_gpus({}) == []  # no machine of the tests has one
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert visible_gpus({}) == ["0", "1"]
 
 
 def test_workers_are_spread_over_gpus():

@@ -385,3 +385,13 @@ def test_the_serial_runners_utilisation_is_a_part_of_real_time(way):
     time.sleep(3 * runner.busy)
     assert 0 < runner.utilisation <= 1 / 4
     assert copy.deepcopy(runner).utilisation == 0  # its time begins when it has something to do
+
+
+def test_a_scheduler_that_takes_time_begins_one_after_the_other():
+    """Two workers, evaluations of 3 s, 1 s for the scheduler: begun at 1, 2, then when a worker is free and a second more."""
+    runner = SimulatedRunner(2, 3.0, overhead=1.0)
+    for x in range(4):
+        runner.submit(double, x)
+    drain(runner)
+    assert [(event.begun, event.ended) for event in runner.log] == [(1, 4), (2, 5), (5, 8), (6, 9)]
+    assert runner.utilisation == 4 * 3 / (2 * 9)

@@ -1,12 +1,9 @@
 """What asynchronous search algorithms have in common: one loop per individual, and no generation to wait for."""
 
 import inspect
-import signal
-import threading
 import warnings
 from abc import abstractmethod
 from collections import deque
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -22,7 +19,8 @@ from pymoo.util.display.column import Column
 from pymoo.util.display.output import NumberOfGenerations, Output
 
 from ..budget import budget_of, max_evals
-from ..evaluations import Evaluate, Evaluations, end_interrupted
+from ..evaluations import Evaluate, Evaluations
+from ..interrupts import HeldInterrupt, end_interrupted
 from ..progress import hypervolume
 from ..runners import SerialRunner
 from ..sampling import ProblemSampling
@@ -161,7 +159,7 @@ class Asynchronous(Algorithm):
         """While it is, nothing is submitted, unless time is virtual: then a clock has to go on as it went."""
         return self.evaluator.is_replaying() and not getattr(self.runner, "is_virtual", False)
 
-    def _next_completed(self, interrupt: "HeldInterrupt") -> list[Individual]:
+    def _next_completed(self, interrupt: HeldInterrupt) -> list[Individual]:
         """The next completion; none if there was none for a second, so that a time limit is seen."""
         # What was known needs no waiting, but a loop that finds only that must not keep the others waiting for ever.
         waiting = self._running or self._unsubmitted or self._shared
@@ -351,45 +349,6 @@ def _is_over(termination: Termination, algorithm: Algorithm) -> bool:
         return (all if isinstance(termination, TerminateIfAll) else any)(_is_over(part, algorithm) for part in parts)
     counted = isinstance(termination, MaximumFunctionCallTermination | TimeBasedTermination)
     return counted and termination._update(algorithm) >= 1
-
-
-class HeldInterrupt:
-    """Holds Ctrl-C back while an algorithm keeps its books: `noted` tells whether it came. It gets through to what is
-    waited for, and in the end to whoever would have got it, if nobody has said that it is no longer `noted`."""
-
-    def __init__(self) -> None:
-        self.noted = self._waiting = False
-
-    def __enter__(self) -> "HeldInterrupt":
-        self._before = signal.getsignal(signal.SIGINT)
-        self._holds = threading.current_thread() is threading.main_thread() and callable(self._before)
-        outer = getattr(self._before, "__self__", None)
-        self.noted = self._holds and isinstance(outer, HeldInterrupt) and outer.noted
-        if self._holds:
-            signal.signal(signal.SIGINT, self._note)
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        if self._holds:
-            signal.signal(signal.SIGINT, self._before)
-            if self.noted and exception[0] is None:
-                self._before(signal.SIGINT, None)
-
-    def let_through(self, wait: Callable[[], Any]) -> Any:
-        """What `wait()` gives, or None if it was interrupted."""
-        try:
-            self._waiting = True
-            return None if self.noted else wait()
-        except KeyboardInterrupt:
-            self.noted = True
-            return None
-        finally:
-            self._waiting = False
-
-    def _note(self, *_: object) -> None:
-        self.noted = True
-        if self._waiting:
-            raise KeyboardInterrupt
 
 
 class SearchOutput(Output):

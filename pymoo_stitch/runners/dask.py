@@ -1,6 +1,7 @@
 """Evaluations on the workers of a Dask cluster."""
 
 import asyncio
+import hashlib
 import math
 import os
 import queue
@@ -9,6 +10,7 @@ import signal
 import threading
 import time
 import uuid
+import warnings
 from collections import deque
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -24,8 +26,12 @@ from distributed.diagnostics.plugin import WorkerPlugin
 from .serial import Function, attempt
 
 TRIES = 3
-"""After this many workers that died of an evaluation it is tried alone, and after as many more it has failed."""
+"""After this many workers that died of a group, each of its genotypes is tried alone, and after as many more it has failed.
+(Other clusters than the runner's own have a setting for it, `distributed.scheduler.allowed-failures`.)"""
 
+
+DESERTED = 60.0
+"""Seconds without a worker after which the user is told."""
 
 LATENCY = 0.05
 """Seconds from the end of a group until what its result brought forth is with the worker, or more."""
@@ -57,7 +63,8 @@ class DaskRunner:
     :param n_workers: how many workers that one has: by default one per GPU, or else one per core.
     :param per_gpu: how many groups a worker of that one evaluates at a time, if it has a GPU.
     :param group: how many genotypes a worker takes at most at a time.
-    :param time_limit: the seconds an evaluation may take; beyond, its worker is ended and replaced.
+    :param time_limit: the seconds an evaluation may take, a group as many times longer as it is large; beyond, its worker is
+        ended and replaced.
     :param scheduler_file: where the scheduler has written its address.
     :param security: Dask's `Security` object, for a cluster that speaks TLS.
     """
@@ -86,23 +93,28 @@ class DaskRunner:
         if not given:
             cluster = _local_cluster(n_workers, per_gpu, time_limit)
             self._owned.append(cluster)
-        if isinstance(cluster, Client):
-            self.client = cluster
-        else:
-            self.client = self._connect(cluster, scheduler_file, security)
-            self._owned.append(self.client)
+        self._has_own_cluster = not given
+        self._address = {"address": cluster, "scheduler_file": scheduler_file, "security": security}
+        self._client = cluster if isinstance(cluster, Client) else None
+        self._sent: dict[str, str] = {}  # the names of what was sent to the workers, by digest
+        self._begin_anew()
         if not given:
             self.client.register_plugin(_Uninterrupted())
-        self._names: dict[tuple[type, int], tuple[str, Any]] = {}  # of what was sent to the workers, by identity
-        self._begin_anew()
+        else:
+            _ = self.client  # whether there is a scheduler shows now
 
-    def _connect(self, cluster: Any, scheduler_file: Any, security: Any) -> Client:
-        try:
-            return Client(cluster, scheduler_file=scheduler_file, security=security, set_as_default=False)
-        except (OSError, TimeoutError, ValueError) as error:
-            self.close()
-            where = cluster if scheduler_file is None else f"in {scheduler_file}"
-            raise ConnectionError(f"there is no Dask scheduler {where}: {error}") from error
+    @property
+    def client(self) -> Client:
+        """Dask's client. That of an unpickled runner connects when it is first needed."""
+        if self._client is None:
+            try:
+                self._client = Client(**self._address, set_as_default=False)
+            except (OSError, TimeoutError, ValueError) as error:
+                self.close()
+                where = self._address["address"] or f"in {self._address['scheduler_file']}"
+                raise ConnectionError(f"there is no Dask scheduler {where}: {error}") from error
+            self._owned.append(self._client)
+        return self._client
 
     def _begin_anew(self) -> None:
         self._waiting: deque[_Job] = deque()
@@ -112,19 +124,31 @@ class DaskRunner:
         self._finished: queue.SimpleQueue[Future] = queue.SimpleQueue()
         self._outcomes: dict[str, tuple[Future, Any]] = {}  # of futures, not taken yet
         self._results: deque[tuple[int, Mapping[str, Any]]] = deque()
+        self._names: dict[int, tuple[str, Function]] = {}  # of functions the workers have, by identity
+        self._trial = ""  # the key of the suspect that is tried
         self._submitted = self._groups = 0
         self._busy = 0.0
         self._started: float | None = None
-        self._threads, self._looked = 0, -math.inf
+        self._threads, self._looked, self._deserted = 0, -math.inf, time.monotonic()
 
     # ------------------------------------------------------------------------------------------------- the interface
 
     @property
     def n_workers(self) -> int:
         """How many groups can be evaluated at a time, now."""
-        if time.monotonic() - self._looked > 1:
-            self._threads = sum(self.client.nthreads().values())
+        if time.monotonic() - self._looked > 1 and self.client.status == "running":
+            with suppress(OSError, RuntimeError, TimeoutError):  # that the scheduler is lost is told by wait()
+                self._threads = sum(self.client.nthreads().values())
             self._looked = time.monotonic()
+            if self._threads:
+                self._deserted = self._looked
+            elif self._looked - self._deserted > DESERTED:
+                self._deserted = self._looked
+                warnings.warn(
+                    f"the cluster has had no worker for {DESERTED:.0f} seconds; the run goes on when one joins.",
+                    RuntimeWarning,
+                    stacklevel=2,
+                )
         return self._threads
 
     def submit(self, f: Function, x: np.ndarray) -> int:
@@ -137,6 +161,8 @@ class DaskRunner:
     def wait(self, timeout: float | None = None) -> tuple[int, Mapping[str, Any]] | None:
         until = math.inf if timeout is None else time.monotonic() + timeout
         while not self._results:
+            if self._in_flight and self.client.status != "running":
+                raise self._lost()
             self._dispatch()
             # From a single worker, results are taken in the order of submission: then a run is always the same.
             key = next(iter(self._in_flight if self._threads == 1 else self._outcomes), None)
@@ -148,8 +174,7 @@ class DaskRunner:
                 try:
                     self._gather(self._finished.get(timeout=min(1.0, max(0.0, until - time.monotonic()))))
                 except queue.Empty:
-                    if self.client.status not in ("running", "connecting"):
-                        raise self._lost() from None
+                    _ = self.n_workers
                     if time.monotonic() >= until:
                         return None
         number, result = self._results.popleft()
@@ -160,19 +185,23 @@ class DaskRunner:
         futures = list(self._futures.values())
         if futures and self.client.status == "running":
             self.client.cancel(futures, force=True)
-        submitted, started, busy = self._submitted, self._started, self._busy
+        kept = {name: getattr(self, name) for name in ("_submitted", "_started", "_busy", "_groups")}
         self._begin_anew()
-        self._submitted, self._started, self._busy = submitted, started, busy
+        self.__dict__.update(kept)
 
     def __call__(self, f: Function, xs: Iterable[np.ndarray]) -> list[Mapping[str, Any]]:
         """All of these, for pymoo's own algorithms: `Problem(elementwise_runner=runner)`."""
         order = {self.submit(f, x): i for i, x in enumerate(xs)}
         results: list[Any] = [None] * len(order)
-        for _ in range(len(order)):
-            number, result = self.wait()
-            if "failed" in result and "F" not in result:
-                raise RuntimeError(f"an evaluation failed: {result['failed']}")
-            results[order[number]] = result
+        try:
+            for _ in range(len(order)):
+                number, result = self.wait()
+                if "failed" in result and "F" not in result:
+                    raise RuntimeError(f"an evaluation failed: {result['failed']}")
+                results[order[number]] = result
+        except BaseException:
+            self.cancel()
+            raise
         return results
 
     @property
@@ -188,12 +217,15 @@ class DaskRunner:
 
     def close(self) -> None:
         """End what this runner has started. A cluster that was there remains."""
-        if getattr(self, "client", None) is not None and self.client.status == "running":
-            self.cancel()
-            for name in {name for name, _ in self._names.values()}:
-                self.client.unregister_worker_plugin(name)
-        while self._owned:
-            self._owned.pop().close()
+        try:
+            if self._client is not None and self._client.status == "running":
+                self.cancel()
+                while self._sent and not self._has_own_cluster:  # with which all goes
+                    with suppress(ValueError):  # it was there no more
+                        self._client.unregister_worker_plugin(self._sent.popitem()[1])
+        finally:
+            while self._owned:
+                self._owned.pop().close()
 
     def __enter__(self) -> "DaskRunner":
         return self
@@ -208,25 +240,31 @@ class DaskRunner:
         """The same workers, and nothing to do."""
         new = object.__new__(DaskRunner)
         new.__dict__.update(self.__dict__)
-        new._owned = []
+        new._owned, new._sent, new._has_own_cluster = [], {}, False
         new._begin_anew()
         return new
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _connected, (self.client.scheduler.address, self.group, self.time_limit)
+    def __getstate__(self) -> dict[str, Any]:
+        address = {"address": self.client.scheduler.address, "scheduler_file": None, "security": self.client.security}
+        return {"group": self.group, "time_limit": self.time_limit, "_address": address}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _client=None, _owned=[], _sent={}, _has_own_cluster=False)
+        self._begin_anew()
 
     # --------------------------------------------------------------------------------------------------- the cluster
 
     def _name_of(self, f: Function) -> str:
-        """By which name the workers know a function: it is sent to them when it is new. pymoo makes a new function of the
-        same problem for each generation."""
-        owner = getattr(f, "problem", f)
-        key = type(f), id(owner)
-        if key not in self._names:
-            name = f"pymoo-stitch-{uuid.uuid4().hex}"
-            self.client.register_plugin(_Sent(cloudpickle.dumps(f)), name=name)
-            self._names[key] = name, owner
-        return self._names[key][0]
+        """By which name the workers know a function. It is sent to them when it is new, or not what it was."""
+        if id(f) not in self._names:
+            pickled = cloudpickle.dumps(f)
+            digest = hashlib.blake2b(pickled).hexdigest()
+            if digest not in self._sent:
+                name = f"pymoo-stitch-{uuid.uuid4().hex}"
+                self.client.register_plugin(_Sent(pickled), name=name)
+                self._sent[digest] = name
+            self._names[id(f)] = self._sent[digest], f
+        return self._names[id(f)][0]
 
     def _dispatch(self) -> None:
         """Give waiting work to workers: to each what it can do at a time, and enough to follow it."""
@@ -234,21 +272,22 @@ class DaskRunner:
             return
         seconds = self._busy / self._groups if self._groups else 1.0
         slots = self.n_workers * (1 + min(8, math.ceil(LATENCY / max(seconds, 1e-6))))
+        if self._suspects and self._trial not in self._in_flight:  # one at a time, or they would take one another along
+            self._trial = self._send([self._suspects.popleft()])
         while self._waiting and len(self._in_flight) < slots:
             size = min(self.group, math.ceil(len(self._waiting) / slots))
             group = [self._waiting.popleft()]
             while self._waiting and len(group) < size and self._waiting[0].function == group[0].function:
                 group.append(self._waiting.popleft())
             self._send(group)
-        if self._suspects and not self._in_flight:
-            self._send([self._suspects.popleft()])
 
-    def _send(self, group: list[_Job]) -> None:
+    def _send(self, group: list[_Job]) -> str:
         limit = None if self.time_limit is None else self.time_limit * len(group)
         future = self.client.submit(_evaluate, group[0].function, np.array([job.x for job in group]), limit, pure=False)
         self._in_flight[future.key] = group
         self._futures[future.key] = future
         future.add_done_callback(self._finished.put)  # in a thread of Dask's
+        return future.key
 
     def _gather(self, first: Future) -> None:
         """Fetch what this future and all others that are finished by now have brought, together."""
@@ -256,7 +295,6 @@ class DaskRunner:
         with suppress(queue.Empty):
             while True:
                 futures.append(self._finished.get_nowait())
-        futures = [future for future in futures if future.key in self._in_flight]  # the others were cancelled
         try:
             outcomes = self.client.gather(futures) if {f.status for f in futures} == {"finished"} else None
         except Exception:
@@ -281,10 +319,13 @@ class DaskRunner:
             for job in group:
                 job.is_suspect = True
             self._suspects.extend(group)
+        elif isinstance(outcome, KilledWorker):
+            self._results.append((group[0].number, {"failed": "KilledWorker: its workers died, or it took too long"}))
         else:
-            reason = "its workers died, or it took too long" if isinstance(outcome, KilledWorker) else str(outcome)
-            failed = {"failed": f"{type(outcome).__name__}: {reason}"}
-            self._results.extend((job.number, failed) for job in group)
+            raise RuntimeError(
+                f"the workers cannot evaluate: {type(outcome).__name__}: {outcome}. They need the same packages and modules as "
+                "this process."
+            ) from outcome
 
     def _lost(self) -> ConnectionError:
         return ConnectionError(
@@ -354,10 +395,6 @@ def _evaluate(name: str, X: np.ndarray, limit: float | None) -> tuple[str, float
         return str(worker.name), begun, time.time(), results
     finally:
         watchdog.cancel()
-
-
-def _connected(address: str, group: int, time_limit: float | None) -> DaskRunner:
-    return DaskRunner(address, group=group, time_limit=time_limit)
 
 
 # ------------------------------------------------------------------------------------------------------ on this machine

@@ -1,0 +1,59 @@
+"""Ctrl-C: a run ends with what it has, and its books are in order."""
+
+import signal
+import threading
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+from pymoo.core.algorithm import Algorithm
+
+
+class HeldInterrupt:
+    """Holds Ctrl-C back while an algorithm keeps its books: `noted` tells whether it came. It gets through to what is
+    waited for, and in the end to whoever would have got it, if nobody has said that it is no longer `noted`."""
+
+    def __init__(self) -> None:
+        self.noted = self._waiting = False
+
+    def __enter__(self) -> "HeldInterrupt":
+        self._before = signal.getsignal(signal.SIGINT)
+        self._holds = threading.current_thread() is threading.main_thread() and callable(self._before)
+        outer = getattr(self._before, "__self__", None)
+        self.noted = self._holds and isinstance(outer, HeldInterrupt) and outer.noted
+        if self._holds:
+            signal.signal(signal.SIGINT, self._note)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self._holds:
+            signal.signal(signal.SIGINT, self._before)
+            if self.noted and exception[0] is None:
+                self._before(signal.SIGINT, None)
+
+    def let_through(self, wait: Callable[[], Any]) -> Any:
+        """What `wait()` gives, or None if it was interrupted."""
+        try:
+            self._waiting = True
+            return None if self.noted else wait()
+        except KeyboardInterrupt:
+            self.noted = True
+            return None
+        finally:
+            self._waiting = False
+
+    def _note(self, *_: object) -> None:
+        self.noted = True
+        if self._waiting:
+            raise KeyboardInterrupt
+
+
+def end_interrupted(algorithm: Algorithm) -> None:
+    """End a run that a user interrupts (Ctrl-C), so that there is a result."""
+    algorithm.termination.terminate()
+    warnings.warn(
+        f"interrupted: the run ends after {algorithm.evaluator.real:,} evaluations. If it has a journal, the same run "
+        "started again goes on from here.",
+        RuntimeWarning,
+        stacklevel=2,
+    )
