@@ -359,6 +359,22 @@ def test_a_cluster_that_is_there_is_used_and_stays(runner, tmp_path):
     assert len(workers(runner)) == 2
 
 
+def test_nothing_is_left_on_a_cluster_that_stays(runner):
+    def plugins():
+        return {
+            name
+            for names in runner.client.run(lambda dask_worker: list(dask_worker.plugins)).values()
+            for name in names
+        }
+
+    before = plugins()
+    with DaskRunner(runner.client.scheduler.address) as other:
+        for _ in range(2):
+            minimize(Slow(seconds=0), AsyncGA(pop_size=8, runner=other), ("n_evals", 20), seed=1)
+        assert len(plugins() - before) == 1  # the same problem, sent once for both
+    assert plugins() == before
+
+
 def test_only_this_machine_can_reach_it(runner):
     pids = {os.getpid(), *(p.pid for p in psutil.Process().children(recursive=True))}
     listening = [c for c in psutil.net_connections("inet") if c.pid in pids and c.status == psutil.CONN_LISTEN]

@@ -93,7 +93,7 @@ class DaskRunner:
         if not given:
             cluster = _local_cluster(n_workers, per_gpu, time_limit)
             self._owned.append(cluster)
-        self._has_own_cluster = not given
+        self._tidies = given  # what was sent: with its own cluster, all goes
         self._address = {"address": cluster, "scheduler_file": scheduler_file, "security": security}
         self._client = cluster if isinstance(cluster, Client) else None
         self._sent: dict[str, str] = {}  # the names of what was sent to the workers, by digest
@@ -220,7 +220,7 @@ class DaskRunner:
         try:
             if self._client is not None and self._client.status == "running":
                 self.cancel()
-                while self._sent and not self._has_own_cluster:  # with which all goes
+                while self._sent and self._tidies:
                     with suppress(ValueError):  # it was there no more
                         self._client.unregister_worker_plugin(self._sent.popitem()[1])
         finally:
@@ -240,7 +240,7 @@ class DaskRunner:
         """The same workers, and nothing to do."""
         new = object.__new__(DaskRunner)
         new.__dict__.update(self.__dict__)
-        new._owned, new._sent, new._has_own_cluster = [], {}, False
+        new._owned, new._tidies = [], False
         new._begin_anew()
         return new
 
@@ -249,7 +249,7 @@ class DaskRunner:
         return {"group": self.group, "time_limit": self.time_limit, "_address": address}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _client=None, _owned=[], _sent={}, _has_own_cluster=False)
+        self.__dict__.update(state, _client=None, _owned=[], _sent={}, _tidies=True)
         self._begin_anew()
 
     # --------------------------------------------------------------------------------------------------- the cluster
