@@ -5,8 +5,7 @@
     python benchmarks/search.py --only stitching --instances 2 --budgets 1000
 
 Parts, on one core of a machine under load: fronts (10 minutes, and more for GOMEA on best-of-traps, which seldom gets there),
-clock (2 minutes per seed and algorithm), stitching (an hour or more at 20,000), speed (1). The folder holds
-`best-of-traps/`.
+clock (25), stitching (85), speed (2). The folder holds `best-of-traps/`.
 """
 
 import argparse

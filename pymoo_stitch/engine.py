@@ -110,9 +110,10 @@ class Engine:
             for name in metrics:
                 found[number, name] = METRICS[name].sums(output, labels)
 
+        if not plan.programs or failed[plan.numbers[0]]:
+            return {}
         try:
-            if not failed[plan.numbers[0]]:
-                plan.run(images, add)
+            plan.run(images, add)
             return found
         except Exception as raised:
             error, no_memory = f"{type(raised).__name__}: {raised}", isinstance(raised, torch.OutOfMemoryError)

@@ -89,6 +89,7 @@ def main():
 
         resource.setrlimit(resource.RLIMIT_FSIZE, (options.file_size, options.file_size))
     if options.uid is not None:
+        search(options.name, None, budget=60)  # imports all that is needed: others may not read where packages are
         os.setuid(options.uid)
 
     def each(number):
