@@ -281,7 +281,7 @@ class Evaluations(Evaluator):
         running = {self.runner.submit(self._f, individual.X): individual for individual in new}
         try:
             while running:
-                done = interrupt.let_through(lambda: self.runner.wait(timeout=1.0))
+                done = interrupt.wait_for(self.runner)
                 if done is not None:
                     yield [(running.pop(done[0]), done[1])]
                 if interrupt.noted:

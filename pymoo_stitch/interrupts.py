@@ -42,9 +42,16 @@ class HeldInterrupt:
         finally:
             self._waiting = False
 
+    def wait_for(self, runner: Any) -> Any:
+        """The runner's next completion; None if there is none for a second, or it was interrupted. Where evaluations happen
+        elsewhere a second can be waited for, and nothing is cut in the middle; to press Ctrl-C again does not wait."""
+        if getattr(runner, "is_elsewhere", False):
+            return None if self.noted else runner.wait(timeout=1.0)
+        return self.let_through(lambda: runner.wait(timeout=1.0))
+
     def _note(self, *_: object) -> None:
-        self.noted = True
-        if self._waiting:
+        again, self.noted = self.noted, True
+        if self._waiting or again:
             raise KeyboardInterrupt
 
 

@@ -174,7 +174,7 @@ class Asynchronous(Algorithm):
             out = self.evaluator.share(individual)
             self.evaluator.shared += not self.evaluator.is_replaying()
         else:
-            done = interrupt.let_through(lambda: self.runner.wait(timeout=1.0))
+            done = interrupt.wait_for(self.runner)
             if done is None:
                 return []
             number, out = done

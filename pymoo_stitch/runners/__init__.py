@@ -7,6 +7,7 @@
     runner(f, X)                  [f(x) for x in X], for pymoo's own algorithms: Problem(elementwise_runner=runner)
     runner.utilisation            the part of the workers' time so far in which they worked
 
+A runner whose `wait` evaluates nothing itself says `is_elsewhere = True`; one whose time is virtual, `is_virtual = True`.
 A result is a dictionary; that of a function that raised an exception is {"failed": reason}. Runners add `begun` and `ended`,
 in seconds, and the `worker`. A function may have a method `group(X)` that gives the results of several genotypes at once. Any number may be submitted at
 a time; a runner starts them in that order. A copy of a runner, pickled or not, has the same workers and nothing to do.

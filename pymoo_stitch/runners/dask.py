@@ -69,6 +69,8 @@ class DaskRunner:
     :param security: Dask's `Security` object, for a cluster that speaks TLS.
     """
 
+    is_elsewhere = True  # wait() waits, and evaluates nothing itself
+
     def __init__(
         self,
         cluster: Any = None,
