@@ -89,12 +89,13 @@ class Evaluations(Evaluator):
         """Open the journal and the memo for a run of this algorithm, which has been set up."""
         problem = algorithm.problem
         self._use(problem)
+        own = identity(problem) if self.journal is not None or self.memo else {}  # takes a pass over data and weights
         if self.journal is not None:
-            self._open_journal(algorithm)
+            self._open_journal(algorithm, own)
         for path in self.memo:
             other = Journal(path, create=False)
             about = (other.run or {}).get("problem")
-            if found := differences(about, identity(problem), "problem"):
+            if found := differences(about, own, "problem"):
                 raise JournalError(f"{path} is of another problem and cannot be a memo here: {'; '.join(found)}.")
             self._shared |= {row.key: row.result for row in other.rows() if not row.result["failed"]}
             other.close()
@@ -108,7 +109,7 @@ class Evaluations(Evaluator):
         run = self._journal and self._journal.run
         return run.get("budget") if run else of_termination
 
-    def _open_journal(self, algorithm: Algorithm) -> None:
+    def _open_journal(self, algorithm: Algorithm, problem_identity: dict[str, Any]) -> None:
         budget = self.budget(budget_of(algorithm.termination, getattr(algorithm, "pop_size", None)))
         journal = self._journal
         if not isinstance(algorithm.seed, int | np.integer):
@@ -116,7 +117,7 @@ class Evaluations(Evaluator):
                 f"a run with a journal needs a seed, so that it can be resumed: seed=1, not {algorithm.seed!r}."
             )
         run = {
-            "problem": identity(algorithm.problem),
+            "problem": problem_identity,
             "algorithm": described(algorithm, without=[*vars(Algorithm()), "runner"]),
             "evaluations": {"count_skipped": self.count_skipped, "patience": self.patience},
             "seed": int(algorithm.seed),
@@ -501,10 +502,11 @@ def identity(problem: Problem) -> dict[str, Any]:
     if hasattr(problem, "identity"):
         own = problem.identity()
     else:
-        held = {name: value for name, value in vars(problem).items() if name not in vars(Problem())}
-        arrays = {name: v for name, v in vars(problem).items() if isinstance(v, np.ndarray) and v.dtype != object}
-        own = {name: value for name, value in held.items() if isinstance(value, str | float | bool)}
-        own["data"] = digest(arrays)
+        every = vars(Problem())
+        own = {n: v for n, v in vars(problem).items() if n not in every and isinstance(v, str | float | bool)}
+        own["data"] = digest(
+            {n: v for n, v in vars(problem).items() if isinstance(v, np.ndarray) and v.dtype != object}
+        )
     names = ("n_var", "n_obj", "n_ieq_constr", "n_eq_constr")
     return {"class": type(problem).__qualname__} | {name: int(getattr(problem, name)) for name in names} | own
 

@@ -404,6 +404,10 @@ def test_a_lost_scheduler_is_an_error_that_says_how_to_go_on(tmp_path):
         cluster.kill()
         with pytest.raises(ConnectionError, match=r"lost.*journal"):
             algorithm.run()
+        other = copy.deepcopy(runner)  # with nothing under way
+        other.submit(algorithm._evaluate, np.zeros(20, bool))
+        with pytest.raises(ConnectionError, match="lost"):
+            other.wait()
         runner.close()
         assert len(rows(journal)) == algorithm.evaluator.real >= 20
     finally:

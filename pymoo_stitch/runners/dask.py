@@ -23,12 +23,11 @@ import numpy as np
 from distributed import Client, Future, KilledWorker, LocalCluster, get_worker
 from distributed.diagnostics.plugin import WorkerPlugin
 
-from .serial import Function, attempt
+from .serial import Function, all_of, attempt
 
 TRIES = 3
 """After this many workers that died of a group, each of its genotypes is tried alone, and after as many more it has failed.
 (Other clusters than the runner's own have a setting for it, `distributed.scheduler.allowed-failures`.)"""
-
 
 DESERTED = 60.0
 """Seconds without a worker after which the user is told."""
@@ -120,7 +119,7 @@ class DaskRunner:
 
     def _begin_anew(self) -> None:
         self._waiting: deque[_Job] = deque()
-        self._suspects: deque[_Job] = deque()  # whose worker died: each is tried again with nothing else under way
+        self._suspects: deque[_Job] = deque()  # whose worker died: tried again alone, one at a time
         self._in_flight: dict[str, list[_Job]] = {}  # by the key of their future
         self._futures: dict[str, Future] = {}
         self._finished: queue.SimpleQueue[Future] = queue.SimpleQueue()
@@ -138,19 +137,7 @@ class DaskRunner:
     @property
     def n_workers(self) -> int:
         """How many groups can be evaluated at a time, now."""
-        if time.monotonic() - self._looked > 1 and self.client.status == "running":
-            with suppress(OSError, RuntimeError, TimeoutError):  # that the scheduler is lost is told by wait()
-                self._threads = sum(self.client.nthreads().values())
-            self._looked = time.monotonic()
-            if self._threads:
-                self._deserted = self._looked
-            elif self._looked - self._deserted > DESERTED:
-                self._deserted = self._looked
-                warnings.warn(
-                    f"the cluster has had no worker for {DESERTED:.0f} seconds; the run goes on when one joins.",
-                    RuntimeWarning,
-                    stacklevel=2,
-                )
+        self._look()
         return self._threads
 
     def submit(self, f: Function, x: np.ndarray) -> int:
@@ -163,20 +150,20 @@ class DaskRunner:
     def wait(self, timeout: float | None = None) -> tuple[int, Mapping[str, Any]] | None:
         until = math.inf if timeout is None else time.monotonic() + timeout
         while not self._results:
-            if self._in_flight and self.client.status != "running":
+            if not self._in_flight and not self._waiting and not self._suspects:
+                return None
+            if self.client.status != "running":
                 raise self._lost()
             self._dispatch()
             # From a single worker, results are taken in the order of submission: then a run is always the same.
             key = next(iter(self._in_flight if self._threads == 1 else self._outcomes), None)
             if key in self._outcomes:
                 self._take(*self._outcomes.pop(key))
-            elif not self._in_flight and not self._waiting and not self._suspects:
-                return None
             else:
                 try:
                     self._gather(self._finished.get(timeout=min(1.0, max(0.0, until - time.monotonic()))))
                 except queue.Empty:
-                    _ = self.n_workers
+                    self._look()
                     if time.monotonic() >= until:
                         return None
         number, result = self._results.popleft()
@@ -193,18 +180,7 @@ class DaskRunner:
 
     def __call__(self, f: Function, xs: Iterable[np.ndarray]) -> list[Mapping[str, Any]]:
         """All of these, for pymoo's own algorithms: `Problem(elementwise_runner=runner)`."""
-        order = {self.submit(f, x): i for i, x in enumerate(xs)}
-        results: list[Any] = [None] * len(order)
-        try:
-            for _ in range(len(order)):
-                number, result = self.wait()
-                if "failed" in result and "F" not in result:
-                    raise RuntimeError(f"an evaluation failed: {result['failed']}")
-                results[order[number]] = result
-        except BaseException:
-            self.cancel()
-            raise
-        return results
+        return all_of(self, f, xs)
 
     @property
     def utilisation(self) -> float:
@@ -267,6 +243,23 @@ class DaskRunner:
                 self._sent[digest] = name
             self._names[id(f)] = self._sent[digest], f
         return self._names[id(f)][0]
+
+    def _look(self) -> None:
+        """Count the workers, once a second."""
+        if time.monotonic() - self._looked <= 1 or self.client.status != "running":
+            return
+        with suppress(OSError, RuntimeError, TimeoutError):  # that the scheduler is lost is told by wait()
+            self._threads = sum(self.client.nthreads().values())
+        self._looked = time.monotonic()
+        if self._threads:
+            self._deserted = self._looked
+        elif self._looked - self._deserted > DESERTED:
+            self._deserted = self._looked
+            warnings.warn(
+                f"the cluster has had no worker for {DESERTED:.0f} seconds; the run goes on when one joins.",
+                RuntimeWarning,
+                stacklevel=2,
+            )
 
     def _dispatch(self) -> None:
         """Give waiting work to workers: to each what it can do at a time, and enough to follow it."""

@@ -65,3 +65,19 @@ def attempt(f: Function, x: np.ndarray) -> Mapping[str, Any]:
         return f(x)
     except Exception as error:
         return {"failed": f"{type(error).__name__}: {error}"}
+
+
+def all_of(runner: Any, f: Function, xs: Iterable[np.ndarray]) -> list[Mapping[str, Any]]:
+    """The results of all of these from a runner that has nothing else to do, in their order; a failure is an error."""
+    try:
+        order = {runner.submit(f, x): i for i, x in enumerate(xs)}
+        results: list[Any] = [None] * len(order)
+        for _ in range(len(order)):
+            number, result = runner.wait()
+            if "failed" in result and "F" not in result:
+                raise RuntimeError(f"an evaluation failed: {result['failed']}")
+            results[order[number]] = result
+    except BaseException:
+        runner.cancel()  # nobody will ask for the others
+        raise
+    return results

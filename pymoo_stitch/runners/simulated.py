@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .serial import Function, attempt
+from .serial import Function, all_of, attempt
 
 
 @dataclass(frozen=True)
@@ -80,15 +80,7 @@ class SimulatedRunner:
 
     def __call__(self, f: Function, xs: Iterable[np.ndarray]) -> list[Mapping[str, Any]]:
         """All of these, until the last is done: what a generational algorithm does with the workers."""
-        order = {self.submit(f, x): i for i, x in enumerate(xs)}
-        results: list[Any] = [None] * len(order)
-        for _ in range(len(order)):
-            number, result = self.wait()
-            if "failed" in result and "F" not in result:
-                self.cancel()  # nobody will ask for the others
-                raise RuntimeError(f"an evaluation failed: {result['failed']}")
-            results[order[number]] = result
-        return results
+        return all_of(self, f, xs)
 
     @property
     def utilisation(self) -> float:
