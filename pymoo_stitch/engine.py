@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import nn
+from tqdm import tqdm
 
 from .graph import INPUT, Batch, Node, Ref, Weight, leaves, resolver, substitute
 from .metrics import METRICS
@@ -66,16 +67,30 @@ class Engine:
         self._foldable: dict[int, dict[str, str]] = {}
         self._stitches: dict[int, tuple[list, _Operation]] = {}
 
-    def evaluate(self, subnetworks: Sequence[Subnetwork], split: Split, metrics: Iterable[str]) -> list[Outcome]:
+    def evaluate(
+        self, subnetworks: Sequence[Subnetwork], split: Split, metrics: Iterable[str], *, progress: bool = False
+    ) -> list[Outcome]:
         """The metrics of each subnetwork on a split, in the order given, in one pass over it. A subnetwork that raises
-        an error or predicts NaN is an outcome with a reason."""
+        an error or predicts NaN is an outcome with a reason.
+
+        :param progress: shows a progress bar on a terminal, if it takes more than two seconds.
+        """
         start, metrics = time.perf_counter(), tuple(metrics)
         if unknown := [name for name in metrics if name not in METRICS]:
             raise ValueError(f"there is no metric {unknown[0]!r}; there are {', '.join(METRICS)}.")
         plans = list(self.plans(subnetworks))
         failed = {number: self._too_large(plan) for plan in plans for number in plan.numbers}
         sums: dict[tuple[int, str], torch.Tensor] = {}
-        for images, labels in split.batches(self.batch_size) if plans else ():
+        bar = tqdm(
+            split.batches(self.batch_size) if plans else (),
+            desc=f"evaluate on {split.name}",
+            total=math.ceil(len(split) / self.batch_size),
+            unit="batch",
+            disable=None if progress else True,
+            delay=2,
+            leave=False,
+        )
+        for images, labels in bar:
             if labels is None:
                 raise ValueError(f"the {split.name} split has no labels to evaluate on.")
             images, labels = self._prepared(images), labels.to(self.device)

@@ -44,11 +44,12 @@ class Evaluations(Evaluator):
 
     `requested` = `real` + `skipped` + those in flight; `failed` counts those of the real ones that gave no result: their
     `failed` says why (it is empty for the others), their objectives are the problem's worst, or infinite. `replayed` and
-    `shared` count those of the real ones that came from the journal and from the memo.
+    `shared` count those of the real ones that came from the journal and from the memo. `interrupted` tells whether Ctrl-C
+    ended the run.
 
     A deep copy of one in use shares what was known when it was made, has no journal, and goes its own way from there.
 
-    :param runner: where the evaluations of pymoo's own algorithms happen, as our algorithms' `runner`.
+    :param runner: where evaluations happen, for any algorithm; by default in this process.
     :param journal: the path of the run's `Journal`.
     :param memo: paths of other runs' journals, of the same problem. What they know is not computed again, but counts.
     :param progress: whether to show a progress bar.
@@ -72,6 +73,7 @@ class Evaluations(Evaluator):
         self.count_skipped, self.patience = count_skipped, patience
         self.requested = self.real = self.skipped = self.failed = self.replayed = self.shared = 0
         self.skipped_in_a_row = 0
+        self.interrupted = False
         self._requests = 0  # also those that were taken back
         self._problem: Problem | None = None
         self._known: dict[Any, tuple[int, dict[str, Any]]] = {}  # shared with copies, who see the first `real` of it
@@ -123,8 +125,9 @@ class Evaluations(Evaluator):
             "seed": int(algorithm.seed),
         }
         if journal.run is None:
-            about = {"budget": budget, "begun": datetime.now(UTC).isoformat(timespec="seconds"), "versions": versions()}
             problem = algorithm.problem
+            about = {"budget": budget, "begun": datetime.now(UTC).isoformat(timespec="seconds"), "versions": versions()}
+            about["origin"] = getattr(problem, "origin", None)
             journal.begin(run | about, problem.n_obj, problem.n_ieq_constr, problem.n_eq_constr)
         elif found := [text for name in run for text in differences(journal.run.get(name), run[name], name)]:
             raise JournalError(

@@ -58,6 +58,7 @@ class HeldInterrupt:
 def end_interrupted(algorithm: Algorithm) -> None:
     """End a run that a user interrupts (Ctrl-C), so that there is a result."""
     algorithm.termination.terminate()
+    algorithm.evaluator.interrupted = True
     warnings.warn(
         f"interrupted: the run ends after {algorithm.evaluator.real:,} evaluations. If it has a journal, the same run "
         "started again goes on from here.",

@@ -149,16 +149,18 @@ class StitchProblem(Problem):
 
     def _evaluated(self, X: np.ndarray, split: str) -> Population:
         pop = Population.new("X", X)
-        results = self._results(X, split, self.task.all_metrics)
+        results = self._results(X, split, self.task.all_metrics, progress=True)
         for name, values in results.items():
             pop.set(name, values)
         pop.apply(lambda individual: individual.evaluated.update(results))
         return pop
 
-    def _results(self, X: np.ndarray, split: str, metrics: tuple[str, ...]) -> dict[str, np.ndarray]:
+    def _results(
+        self, X: np.ndarray, split: str, metrics: tuple[str, ...], progress: bool = False
+    ) -> dict[str, np.ndarray]:
         """Whatever is known of each genotype, a row for each."""
         subnetworks = [self.subnetwork(x) for x in X]
-        outcomes = self.engine.evaluate(subnetworks, self.task[split], metrics)
+        outcomes = self.engine.evaluate(subnetworks, self.task[split], metrics, progress=progress)
         results = {
             "F": np.array([self._objectives(*pair) for pair in zip(subnetworks, outcomes, strict=True)]),
             "key": np.array([subnetwork.key for subnetwork in subnetworks]),

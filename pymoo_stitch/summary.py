@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from .network import Network, Tap
+from .tables import table
 
 if TYPE_CHECKING:
     from .supernet import Supernet
@@ -20,9 +21,9 @@ def summary(supernet: "Supernet") -> str:
     lines = [
         f"Supernet of {len(networks)} network{'s' * (len(networks) > 1)} for inputs of {_sizes(supernet.input_shape)}",
         "",
-        *_table(rows),
+        *table(rows),
         "",
-        *_table(_scales(supernet)),
+        *table(_scales(supernet)),
         "",
         f"matches            {supernet.n_matches:,}{bound}",
         f"links              {len(supernet.links):,}",
@@ -67,14 +68,3 @@ def _scale(tap: Tap) -> str:
 
 def _sizes(sizes: Sequence[int]) -> str:
     return "×".join(map(str, sizes))
-
-
-def _table(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Columns as wide as they need, the first to the left, numbers to the right."""
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    right = [all(row[i].replace(",", "").isdigit() for row in rows[1:]) for i in range(len(widths))]
-    lines = [
-        "  ".join(cell.rjust(w) if r else cell.ljust(w) for cell, w, r in zip(row, widths, right, strict=True)).rstrip()
-        for row in rows
-    ]
-    return [lines[0], "─" * max(map(len, lines)), *lines[1:]]

@@ -95,7 +95,7 @@ class Split:
                 f"the {name} split is a DataLoader that does not give all samples in their order, in batches. Give it "
                 "shuffle=False, drop_last=False, a batch_size and no sampler, or give its dataset."
             )
-        self.name, self._source = name, source
+        self.name, self.source = name, source
         self._limits: _Limits | None = None
         if len(self) == 0:
             raise ValueError(f"the {name} split is empty.")
@@ -107,7 +107,7 @@ class Split:
         self._load()
 
     def __len__(self) -> int:
-        source = self._source.dataset if isinstance(self._source, DataLoader) else self._source
+        source = self.source.dataset if isinstance(self.source, DataLoader) else self.source
         return len(source[0]) if isinstance(source, tuple) else len(source)
 
     def batches(self, batch_size: int) -> Iterator[Batch]:
@@ -142,7 +142,7 @@ class Split:
     def _load(self) -> None:
         if self._kept is not None or not self._fits:
             return
-        if isinstance(self._source, tuple):
+        if isinstance(self.source, tuple):
             (self._kept,) = self._pieces()
             return
         pieces = []
@@ -171,11 +171,11 @@ class Split:
 
     def _pieces(self) -> Iterator[Batch]:
         """Everything in order, in pieces of any size."""
-        if isinstance(self._source, tuple):
-            yield self._piece(self._source, f"the {self.name} split")
+        if isinstance(self.source, tuple):
+            yield self._piece(self.source, f"the {self.name} split")
             return
-        single = not isinstance(self._source, DataLoader)
-        items = (self._source[i] for i in range(len(self))) if single else iter(self._source)
+        single = not isinstance(self.source, DataLoader)
+        items = (self.source[i] for i in range(len(self))) if single else iter(self.source)
         kind = None
         for number in itertools.count():
             try:
@@ -183,7 +183,7 @@ class Split:
             except StopIteration:
                 return
             except Exception as error:
-                where = f"sample {number}{_path(self._source, number)}" if single else f"batch {number}"
+                where = f"sample {number}{_path(self.source, number)}" if single else f"batch {number}"
                 raise ValueError(f"{where} of the {self.name} split cannot be read: {error}") from error
             where = f"{'sample' if single else 'batch'} {number} of the {self.name} split"
             piece = self._piece(item, where, single)

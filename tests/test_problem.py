@@ -123,7 +123,7 @@ def test_a_minimum_is_a_constraint(pair, task):
 
 
 def test_another_metric_as_objective(pair, task):
-    splits = {name: split._source for name, split in task.splits.items()}
+    splits = {name: split.source for name, split in task.splits.items()}
     problem = StitchProblem(pair, Task(**splits, metrics=["cross_entropy", "accuracy"]))
     out = problem.evaluate(sample(problem, 4), return_as_dictionary=True)
     np.testing.assert_array_equal(out["F"][:, 1], out["cross_entropy"])
@@ -159,10 +159,10 @@ def test_anything_with_n_var_and_subnetwork_is_a_space(pair, task):
 
 def test_its_identity_is_what_results_depend_on(pair, task, problem):
     """The same for equal parts in whatever process, another for other weights, images, labels, metrics or batches."""
-    images, labels = task["validation"]._source
+    images, labels = task["validation"].source
     again = Supernet(pair.networks, pair.links, stitches=pair.stitches.state_dict())
     fitted = Supernet(pair.networks, pair.links)
-    fitted.fit(task["calibration"]._source[0])
+    fitted.fit(task["calibration"].source[0])
 
     def identity(space=pair, validation=(images, labels), **options):
         metrics = options.pop("metrics", None)

@@ -5,4 +5,7 @@ from .gomea import GOMEA, LKGOMEA
 from .nsga2 import nsga2
 from .threshold import Threshold, ThresholdSurvival
 
-__all__ = ["GOMEA", "LKGOMEA", "AsyncGA", "Threshold", "ThresholdSurvival", "nsga2"]
+__all__ = ["ALGORITHMS", "GOMEA", "LKGOMEA", "AsyncGA", "Threshold", "ThresholdSurvival", "nsga2"]
+
+ALGORITHMS = {"LK-GOMEA": LKGOMEA, "GOMEA": GOMEA, "GA": AsyncGA, "NSGA-II": nsga2}
+"""By the names that people know them by. Each takes `pop_size`."""

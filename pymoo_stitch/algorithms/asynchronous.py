@@ -53,7 +53,7 @@ class Asynchronous(Algorithm):
     ):
         """
         :param pop_size: by default as large as the budget allows, see the algorithm.
-        :param runner: where evaluations happen; by default one after the other in this process.
+        :param runner: where evaluations happen; by default where the evaluator says, or one after the other in this process.
         :param threshold: a `Threshold`, None, or "auto", which gives stitch problems one and others none.
         :param n_pending: how many evaluations are requested at a time, however many workers there are; by default
             `pop_size`.
@@ -67,7 +67,7 @@ class Asynchronous(Algorithm):
                 raise ValueError(f"{name} is at least {least}, but is {value}.")
         super().__init__(**({"evaluator": Evaluations(), "output": SearchOutput()} | options))
         self.pop_size, self.n_pending = pop_size, n_pending
-        self.runner = SerialRunner() if runner is None else runner
+        self.runner = runner
         self.threshold = threshold
 
     # ---- pymoo's life-cycle
@@ -75,6 +75,7 @@ class Asynchronous(Algorithm):
     def _setup(self, problem: Problem, **kwargs: Any) -> None:
         if not isinstance(self.evaluator, Evaluations):
             raise TypeError(f"the evaluator must be an Evaluations, but is a {type(self.evaluator).__name__}.")
+        self.runner = self.runner or self.evaluator.runner or SerialRunner()
         if self.pop_size is None:
             budget = self.evaluator.budget(budget_of(self.termination, None))
             self.pop_size = self._default_pop_size(budget or 20_000)
