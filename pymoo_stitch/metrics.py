@@ -84,8 +84,10 @@ def _cross_entropy(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     return _pair(F.cross_entropy(logits, labels, reduction="sum"), len(labels))
 
 
-def _calibration(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """For each bin of the predicted class's probability: predictions, the sum of their probabilities, right ones."""
+def reliability(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """For each of `BINS` equal bins of the predicted class's probability: predictions, the sum of their probabilities,
+    right ones, [3, BINS]. They add up over batches; the calibration error is made of them, and `plots.plot_reliability`
+    shows them. Logits and labels are as in `Metric`."""
     logits, labels = _rows(outputs, labels)
     probability, predicted = logits.softmax(1).max(1)
     bins = (probability.nan_to_num() * BINS).long().clamp_max(BINS - 1)
@@ -103,7 +105,7 @@ METRICS: dict[str, Metric] = {
     "pixel_accuracy": Metric(_pixel_accuracy, _mean, dense=True),
     "mean_iou": Metric(_confusion, _mean_iou, dense=True),
     "cross_entropy": Metric(_cross_entropy, _bounded_mean, best=0.0, worst=_WORST_CROSS_ENTROPY),
-    "calibration_error": Metric(_calibration, _calibration_error, best=0.0, worst=1.0),
+    "calibration_error": Metric(reliability, _calibration_error, best=0.0, worst=1.0),
 }
 """Top-1 accuracy; [G]'s accuracy of segmentations, the mean over images of the part of pixels that are right; the mean
 over classes of intersection over union; mean cross-entropy in nats, at most 100; expected calibration error."""
