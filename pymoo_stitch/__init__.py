@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .engine import Engine
     from .evaluations import Evaluations
+    from .export import read_about
     from .journal import Journal, JournalError
     from .layout import Layout
     from .matching import Matching, match
@@ -32,10 +33,12 @@ __all__ = [
     "Tap",
     "Task",
     "match",
+    "read_about",
 ]
 _HOMES = {
     "engine": ["Engine"],
     "evaluations": ["Evaluations"],
+    "export": ["read_about"],
     "journal": ["Journal", "JournalError"],
     "layout": ["Layout"],
     "matching": ["Matching", "match"],

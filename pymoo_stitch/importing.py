@@ -223,7 +223,7 @@ def _reference(main: nn.Module, batch: torch.Tensor, name: str) -> torch.Tensor:
         raise
     except Exception as error:
         raise ValueError(
-            f"{name} does not run on an input of shape {tuple(batch.shape)}: {_first_lines(error)}. "
+            f"{name} does not run on an input of shape {tuple(batch.shape)}: {first_lines(error)}. "
             "Give an example input of the shape and type it takes."
         ) from error
     if not result.isfinite().all():
@@ -238,7 +238,7 @@ def _reference(main: nn.Module, batch: torch.Tensor, name: str) -> torch.Tensor:
     return result
 
 
-def _first_lines(error: Exception, number: int = 1) -> str:
+def first_lines(error: Exception, number: int = 1) -> str:
     lines = [line.strip() for line in str(error).strip().splitlines() if line.strip()][:number]
     return f"{type(error).__name__}: {' '.join(lines).rstrip('.')}" if lines else type(error).__name__
 
@@ -257,7 +257,7 @@ def _export(main: nn.Module, batch: torch.Tensor, name: str) -> torch.export.Exp
             return torch.export.export(main, (batch,), dynamic_shapes=shapes, strict=strict).run_decompositions({})
         except Exception as error:
             failures.append(error)
-    reasons = " and, read as Python code, with ".join(_first_lines(failure, 2) for failure in failures)
+    reasons = " and, read as Python code, with ".join(first_lines(failure, 2) for failure in failures)
     raise ValueError(
         f"{name} cannot be imported: torch.export failed with {reasons}. The whole message is in the exception's cause."
     ) from failures[0]

@@ -9,13 +9,14 @@ import json
 import math
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import nn
 
@@ -41,7 +42,6 @@ class Contents:
 
 def save(contents: Contents, path: str | os.PathLike) -> None:
     """Write to a temporary file beside `path` and put it in place when it is complete."""
-    path = Path(path).resolve()  # what a link points to is replaced, not the link
     document = describe(contents.networks, contents.links) | {
         "bound": contents.bound,
         "dropped": [[_write_tap(a), _write_tap(b)] for a, b in contents.dropped],
@@ -50,6 +50,19 @@ def save(contents: Contents, path: str | os.PathLike) -> None:
     }
     tensors = _separate(_tensors(contents))
     text = _dumps(document)
+    with written_whole(path) as temporary:
+        metadata = {"format": FORMAT, "supernet": text, "digest": _digest(text, tensors)}
+        try:
+            save_file(tensors, temporary, metadata=metadata)
+        except SafetensorError as error:
+            raise OSError(f"cannot save to {path}: {error}") from error
+
+
+@contextmanager
+def written_whole(path: str | os.PathLike) -> Iterator[Path]:
+    """A temporary file beside `path`, to be written inside and put in place when that has gone well. If not, nothing of
+    it stays, and a file that was there before is as it was."""
+    path = Path(path).resolve()  # what a link points to is replaced, not the link
     if not path.parent.is_dir():
         raise FileNotFoundError(f"cannot save to {path}: the folder {path.parent} does not exist.")
     if path.is_dir():
@@ -58,7 +71,7 @@ def save(contents: Contents, path: str | os.PathLike) -> None:
     try:
         temporary.touch()
         mode = temporary.stat().st_mode  # what the user's umask gives; safetensors would let nobody else read it
-        save_file(tensors, temporary, metadata={"format": FORMAT, "supernet": text, "digest": _digest(text, tensors)})
+        yield temporary
         with open(temporary, "rb") as file:
             os.fsync(file.fileno())
         os.chmod(temporary, mode)
@@ -107,7 +120,7 @@ def load(path: str | os.PathLike) -> Contents:
         text = metadata.get("supernet", "")
         if metadata.get("digest") != _digest(text, tensors):
             raise ValueError("its content does not match its digest: it was altered or damaged")
-        return _read_document(json.loads(text, parse_constant=_no_constant), tensors)
+        return _read_document(json.loads(text, parse_constant=no_constant), tensors)
     except Exception as error:  # whatever a file makes go wrong, the file is at fault
         raise ValueError(f"{path} is not a supernet that can be loaded: {error}") from error
 
@@ -141,7 +154,7 @@ def _digest(text: str, tensors: Mapping[str, torch.Tensor]) -> str:
     return state.hexdigest()
 
 
-def _no_constant(value: str) -> None:
+def no_constant(value: str) -> None:
     raise ValueError(f"it holds the number {value}")
 
 

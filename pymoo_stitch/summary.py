@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def summary(supernet: "Supernet") -> str:
     networks = supernet.networks
     rows = [["network", "taps", "parameters", "multiply-adds", "input"]]
-    rows += [[n.name, f"{len(n.taps)}", f"{n.n_parameters:,}", f"{n.cost:,}", _input(n)] for n in networks]
+    rows += [[n.name, f"{len(n.taps)}", f"{n.n_parameters:,}", f"{n.cost:,}", describe_input(n)] for n in networks]
     total = sum(parameter.numel() for parameter in supernet.stitches.parameters())
     bound = "" if supernet.bound is None else f" of at most {supernet.bound}"
     several = f", the output's with {len(networks)} networks and their ensemble" if len(networks) > 1 else ""
@@ -42,7 +42,8 @@ def summary(supernet: "Supernet") -> str:
     return "\n".join(lines)
 
 
-def _input(network: Network) -> str:
+def describe_input(network: Network) -> str:
+    """What values a network takes."""
     if network.takes_unit_images:
         return "images in [0, 1], normalised in the graph"
     if network.takes_unit_images is None:

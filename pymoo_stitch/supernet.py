@@ -16,7 +16,7 @@ import torch
 from torch import fx, nn
 from tqdm import tqdm
 
-from . import fitting, storage
+from . import export, fitting, storage
 from .graph import INPUT, GraphBuilder, run_new_modules
 from .importing import ENSEMBLE, Normalization, check_name, default_name, unique_name
 from .matching import Match, Weight, check_options, match
@@ -29,6 +29,15 @@ from .summary import summary
 class Supernet:
     """Networks, links between their taps, and at each tap with links arriving a switch: its consumers read the original
     tensor or one of the links.
+
+    >>> small, large = (nn.Sequential(nn.Conv2d(3, n, 3), nn.ReLU(), nn.Flatten(), nn.Linear(36 * n, 2)) for n in (4, 8))
+    >>> supernet = Supernet.build([small, large], torch.rand(1, 3, 8, 8))
+    >>> supernet
+    Supernet(sequential, sequential_2; 3 matches, 8 variables)
+    >>> report = supernet.fit(torch.rand(100, 3, 8, 8), progress=False)
+    >>> subnetwork = supernet.subnetwork([0, 1, 0, 0, 0, 0, 0, 0])
+    >>> subnetwork.n_stitches, subnetwork.module()(torch.rand(5, 3, 8, 8)).shape
+    (1, torch.Size([5, 2]))
 
     A genotype has one boolean per link, in the order of `links`, and behind them one per network for the output switch:
     the second network, the third, …, the ensemble of all (the mean of their outputs). A switch takes the first of its
@@ -319,6 +328,22 @@ class Subnetwork:
                 made[step.id] = builder.call(f"stitches.{name}", self.stitches[name], source)
         results = [made[i] for i in self.results]
         return builder.module(results[0] if len(results) == 1 else builder.mean(results), "Subnetwork")
+
+    def export(
+        self,
+        path: str | os.PathLike,
+        *,
+        classes: Sequence[str] | None = None,
+        metrics: Mapping[str, Mapping[str, float]] | None = None,
+    ) -> dict[str, Any]:
+        """Write `module()` to a file that runs without this package, `.pt2` or `.onnx`, verified: see `export.export`.
+
+        >>> problem = get_problem("digits")
+        >>> about = problem.subnetwork(np.zeros(72, dtype=bool)).export("network.pt2", classes=problem.task.classes)
+        >>> torch.export.load("network.pt2").module()(torch.rand(7, 1, 8, 8)).shape
+        torch.Size([7, 10])
+        """
+        return export.export(self, path, classes=classes, metrics=metrics)
 
     def __repr__(self) -> str:
         outputs = " + ".join(network.name for network in self.outputs)
