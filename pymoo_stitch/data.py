@@ -5,6 +5,7 @@ std) they are normalised once, when they are read."""
 
 import os
 import re
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import torch
 from timm.data import ImageNetInfo
 from torch.utils.data import Dataset
 from torchvision.datasets import ImageFolder, VOCSegmentation
+from torchvision.datasets.folder import default_loader
 from torchvision.transforms import v2
 
 from .importing import Normalization
@@ -33,18 +35,18 @@ def image_folder(
         another size both sides are resized.
     :param crop: which part of the resized image the crop from its centre takes.
     """
-    if not 0 < crop <= 1:
-        raise ValueError(f"crop is the part of the resized image that is taken, above 0 and at most 1, but is {crop}.")
-    height, width = (size, size) if isinstance(size, int) else size
-    resized = [round(side / crop) for side in (height, width)]
-    transform = v2.Compose(
-        [
-            v2.Resize(resized[0] if height == width else resized, antialias=True),
-            v2.CenterCrop((height, width)),
-            _tensor(normalize),
-        ]
-    )
-    return _Folder(_existing(root), transform)
+    return _Folder(_existing(root), _cropped(size, crop, normalize))
+
+
+def image_files(
+    samples: Iterable[tuple[str | os.PathLike, int]],
+    *,
+    size: int | tuple[int, int] = 224,
+    crop: float = 0.875,
+    normalize: Normalization | None = None,
+) -> Dataset:
+    """Files with their classes, in the order given; `size` and `crop` as in `image_folder`."""
+    return _Files([(os.fspath(path), label) for path, label in samples], _cropped(size, crop, normalize))
 
 
 def voc(
@@ -77,6 +79,18 @@ def voc(
         ) from error
 
 
+class _Files(Dataset):
+    def __init__(self, samples: list[tuple[str, int]], transform: Callable[[Any], torch.Tensor]):
+        self.samples, self.transform = samples, transform
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def __getitem__(self, number: int) -> tuple[torch.Tensor, int]:
+        path, label = self.samples[number]
+        return self.transform(default_loader(path)), label
+
+
 class _Folder(ImageFolder):
     def find_classes(self, directory: str) -> tuple[list[str], dict[str, int]]:
         names = sorted(entry.name for entry in os.scandir(directory) if entry.is_dir())
@@ -89,6 +103,22 @@ class _Folder(ImageFolder):
             if set(names) <= set(known):
                 return names, {name: known[name] for name in names}
         return names, {name: number for number, name in enumerate(names)}
+
+
+def _cropped(
+    size: int | tuple[int, int], crop: float, normalize: Normalization | None
+) -> Callable[[Any], torch.Tensor]:
+    if not 0 < crop <= 1:
+        raise ValueError(f"crop is the part of the resized image that is taken, above 0 and at most 1, but is {crop}.")
+    height, width = (size, size) if isinstance(size, int) else size
+    resized = [round(side / crop) for side in (height, width)]
+    return v2.Compose(
+        [
+            v2.Resize(resized[0] if height == width else resized, antialias=True),
+            v2.CenterCrop((height, width)),
+            _tensor(normalize),
+        ]
+    )
 
 
 def _tensor(normalize: Normalization | None) -> Any:

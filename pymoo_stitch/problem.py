@@ -39,6 +39,16 @@ class StitchProblem(Problem):
 
     Deep copies are the problem itself: algorithms copy what they hold, and supernets are large.
 
+    >>> supernet = get_problem("digits").space
+    >>> task = Task(validation=(torch.rand(20, 1, 8, 8), torch.arange(20) % 10))
+    >>> problem = StitchProblem(supernet, task)
+    >>> result = minimize(problem, nsga2(pop_size=20), ("n_evals", 40), seed=1)
+    >>> result.F.shape[1], [str(name) for name in problem.references().get("name")]
+    (2, ['inverted', 'residual', 'ensemble'])
+
+    `origin` is what `problems.get_problem` made it from, `{"name": …, "options": {…}}` as JSON takes it; None for a
+    problem that was made otherwise.
+
     :param space: a supernet, or anything else with `n_var` and `subnetwork(x)`.
     :param task: the data and the metric.
     :param min_accuracy: adds the constraint that the metric reaches this value.
@@ -72,11 +82,11 @@ class StitchProblem(Problem):
             raise ValueError(f"min_accuracy needs a metric of which more is better, and {task.metric} is none.")
         self._engine_options = {"device": device, "batch_size": batch_size, "memory": memory}
         self._references: dict[str, Population] = {}
+        self.origin: dict[str, Any] | None = None
         references = [self.subnetwork(x) for x in self._named_references().values()]
         networks = list(dict.fromkeys(network for reference in references for network in reference.outputs))
         task[split]
-        for part in task.splits.values():
-            part.check(networks)
+        task.check(networks)
         _warn_of_other_sizes(networks)
         if not getattr(space, "is_fitted", True):
             warnings.warn("no stitch of this supernet has been fitted: call supernet.fit(images) first.", stacklevel=2)

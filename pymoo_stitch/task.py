@@ -26,14 +26,15 @@ class Task:
 
     A split is a pair of tensors or arrays (images, labels), a Dataset, or a DataLoader that does not shuffle. Images are float32 as
     the networks take them, or uint8, which become floats in [0, 1]; labels are one class per image, or per pixel, where
-    255 counts nowhere. Datasets are read, checked and kept in memory when they are first needed; what is sent to another
-    process is the dataset, not the images.
+    255 counts nowhere. Datasets are read, checked and kept in memory at once, that of the calibration split when it is first
+    used; what is sent to another process is the dataset, not the images.
 
     :param validation: what a search evaluates on.
     :param test: what its front is evaluated on again.
     :param calibration: images to fit stitches on, with or without labels.
     :param metrics: names from `METRICS`, the objective first; "accuracy" by default, of labels per pixel
         "pixel_accuracy".
+    :param classes: the names of the classes, in the order of the networks' outputs.
     """
 
     def __init__(
@@ -43,7 +44,9 @@ class Task:
         test: Any = None,
         calibration: Any = None,
         metrics: Sequence[str] | str | None = None,
+        classes: Sequence[str] | None = None,
     ):
+        self.classes = None if classes is None else _class_names(classes)
         given = {"calibration": calibration, "validation": validation, "test": test}
         self.splits = {name: Split(name, source) for name, source in given.items() if source is not None}
         dense = self["validation"].is_dense
@@ -63,6 +66,17 @@ class Task:
     def metric(self) -> str:
         """The one that is the objective."""
         return self.metrics[0]
+
+    def check(self, networks: Sequence[Network]) -> None:
+        """A ValueError unless these networks can be evaluated on all splits and have as many classes as there are
+        names."""
+        count = networks[0].output_shape[0]
+        if self.classes is not None and len(self.classes) != count:
+            raise ValueError(
+                f"the task names {len(self.classes)} classes, but the networks' outputs have {count}. Name each of them."
+            )
+        for split in self.splits.values():
+            split.check(networks)
 
     def __getitem__(self, name: str) -> "Split":
         if name not in self.splits:
@@ -104,7 +118,8 @@ class Split:
         sample = sum(part[0].nbytes for part in first if part is not None)
         self._fits = isinstance(source, tuple) or len(self) * sample <= CACHE
         self._kept: Batch | None = None
-        self._load()
+        if name != "calibration":  # a search never reads it, and it may be the largest
+            self._load()
 
     def __len__(self) -> int:
         source = self.source.dataset if isinstance(self.source, DataLoader) else self.source
@@ -129,14 +144,15 @@ class Split:
         """A ValueError unless these networks can be evaluated on all of it. What is too large to be kept is checked
         when it is read."""
         self._limits = _Limits(networks)
-        self._load()
+        if self.name != "calibration":
+            self._load()
         images, labels = next(self._pieces()) if self._kept is None else self._kept
         self._check("the", images, labels)
         if self._limits.takes_normalized and self._kept is not None and are_unit_images(images):
             warnings.warn(
                 f"all images of the {self.name} split are in [0, 1], but networks were trained on normalised images. "
                 "Normalise them, or import the networks with normalize='timm'.",
-                stacklevel=4,
+                stacklevel=5,
             )
 
     def _load(self) -> None:
@@ -149,6 +165,7 @@ class Split:
         with tqdm(total=len(self), desc=f"read {self.name}", disable=None, delay=2, leave=False) as bar:
             for piece in self._pieces():
                 pieces.append(piece)
+                self._check("a sample of the", *piece)
                 bar.update(len(piece[0]))
         self._kept = _joined(pieces)
 
@@ -267,6 +284,12 @@ class _Limits:
                 f"{self.classes - 1}."
             )
         return None
+
+
+def _class_names(classes: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(classes, str) or not all(isinstance(name, str) for name in classes):
+        raise TypeError(f"classes are a list of names, such as ['cat', 'dog'], not {classes!r}.")
+    return tuple(classes)
 
 
 def are_unit_images(images: torch.Tensor) -> bool:

@@ -1,7 +1,11 @@
 """Small networks of different make, imported once, and supernets over them."""
 
+import fcntl
+import os
+
 import pytest
 import torch
+from pymoo_stitch.problems import get_problem
 from torch import nn
 from torch.nn import functional as F
 
@@ -151,3 +155,25 @@ def by_hand(residual, gated, mixer):
 @pytest.fixture(scope="session", params=["pair", "pool", "by_hand"])
 def supernet(request):
     return request.getfixturevalue(request.param)
+
+
+@pytest.fixture(scope="session")
+def shared_cache(tmp_path_factory):
+    """A cache for all tests, also of several processes."""
+    base = tmp_path_factory.getbasetemp()
+    return base.parent / "cache" if "PYTEST_XDIST_WORKER" in os.environ else base / "cache"
+
+
+@pytest.fixture(scope="session")
+def digits(shared_cache):
+    """The default problem, trained once: who comes second waits, and finds it in the cache."""
+    lock = shared_cache.with_name("digits.lock")
+    with pytest.MonkeyPatch.context() as patch, open(lock, "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        patch.setenv("PYMOO_STITCH_CACHE", str(shared_cache))
+        return get_problem("digits")
+
+
+@pytest.fixture
+def cache(shared_cache, monkeypatch):
+    monkeypatch.setenv("PYMOO_STITCH_CACHE", str(shared_cache))

@@ -6,7 +6,7 @@ import torch
 from PIL import Image
 
 from pymoo_stitch import Task
-from pymoo_stitch.data import image_folder, voc
+from pymoo_stitch.data import image_files, image_folder, voc
 
 HALF = ((0.5,) * 3, (0.5,) * 3)
 
@@ -46,6 +46,18 @@ def test_images_are_resized_cropped_and_read_as_bytes(tmp_path):
     assert tuple(grey.shape) == (1, 3, 16, 8)
     ((normal, _),) = Task(validation=image_folder(tmp_path / "rgb", size=16, normalize=HALF))["validation"].batches(9)
     torch.testing.assert_close(normal, images / 255 * 2 - 1, rtol=0, atol=1e-6)
+
+
+def test_files_are_read_in_the_order_given(tmp_path):
+    folder = image_folder(folders(tmp_path, ["a", "b", "c"]), size=16)
+    files = image_files([(path, label + 5) for path, label in reversed(folder.samples)], size=16)
+    assert len(files) == 3
+    for (image, label), (expected, number) in zip(files, reversed(list(folder)), strict=False):
+        assert torch.equal(image, expected)
+        assert label == number + 5
+    (tmp_path / "b" / "a.png").write_bytes(b"no image")
+    with pytest.raises(ValueError, match=r"sample 1 \(.*b/a.png\) of the validation split cannot be read"):
+        Task(validation=files)
 
 
 def test_the_crop_is_the_centre_of_the_resized_image(tmp_path):

@@ -199,6 +199,32 @@ def test_calibration_images_need_no_labels(pair, data, monkeypatch):
         given["test"]
 
 
+def test_calibration_images_are_read_when_they_are_used(pair, data):
+    source = Counted(data[0], [*data[1][:9], 99])
+    given = Task(validation=data, calibration=source)
+    StitchProblem(pair, given)
+    assert source.images_read == 2  # the first, for its size and for the networks
+    with pytest.raises(ValueError, match="a sample of the calibration split has labels from 99 to 99"):
+        all_batches(given["calibration"], 4)
+
+
+def test_classes_have_names_of_which_there_are_as_many(pair, data):
+    names = ["ant", "bee", "cat", "dog", "eel"]
+    given = Task(validation=data, classes=names)
+    StitchProblem(pair, given)
+    assert given.classes == tuple(names)
+    assert Task(validation=data).classes is None
+    with pytest.raises(ValueError, match="the task names 4 classes, but the networks' outputs have 5"):
+        StitchProblem(pair, Task(validation=data, classes=names[:4]))
+    for wrong in ("abcde", [0, 1, 2, 3, 4]):
+        with pytest.raises(TypeError, match="classes are a list of names"):
+            Task(validation=data, classes=wrong)
+
+
+def test_a_problem_made_by_hand_has_no_origin(pair, data):
+    assert StitchProblem(pair, Task(validation=data)).origin is None
+
+
 def test_metrics_are_known_by_name_and_fit_the_labels(data):
     masks = data[1][:, None, None].expand(10, 8, 8)
     assert Task(validation=data).metrics == ("accuracy",)

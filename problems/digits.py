@@ -1,0 +1,184 @@
+"""Two small networks for scikit-learn's handwritten digits, trained on the spot."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import torch
+from sklearn.datasets import load_digits
+from sklearn.model_selection import train_test_split
+from torch import nn
+from torch.nn import functional as F
+from tqdm import trange
+
+from ..network import Network
+from ..problem import StitchProblem
+from ..supernet import Supernet
+from ..task import Task
+from . import supernets
+
+RECIPE = 1
+"""To be raised when supernets of this problem come out differently, so that kept ones are not used any more."""
+
+CLASSES = tuple("0123456789")
+EPOCHS, BATCH, RATE = 20, 32, 0.1
+HELD_OUT = 500
+"""Images for validation, and as many for test. With the sizes of the networks and the length of the training chosen so
+that there is something to find: networks that make mistakes, not the same ones."""
+
+Splits = dict[str, tuple[torch.Tensor, torch.Tensor]]
+
+
+def problem(*, seed: int, supernet: Path | None) -> StitchProblem:
+    if not 0 <= seed < 2**63:
+        raise ValueError(f"the seed is a whole number from 0 on, below 2^63, but is {seed}.")
+    data = splits()
+    if supernet:
+        joined = supernets.given(supernet, NETWORKS, (1, 8, 8), len(CLASSES))
+    else:
+        depends = {"recipe": RECIPE, "seed": seed, "images": supernets.digest(*data["calibration"])}
+        joined = supernets.cached("digits", depends, lambda: make_supernet(data, seed))
+    return StitchProblem(joined, Task(**data, classes=CLASSES), batch_size=HELD_OUT)
+
+
+def splits() -> Splits:
+    """Calibration (797 images, which the networks are trained on as well), validation (500) and test (500): float32 in
+    [0, 1] of 1×8×8, with their labels. Disjoint, each with all classes in equal parts, always the same."""
+    digits = load_digits()
+    images, labels = digits.images.astype(np.float32)[:, None] / 16, digits.target.astype(np.int64)
+    rest, test = train_test_split(np.arange(len(labels)), test_size=HELD_OUT, random_state=0, stratify=labels)
+    train, validation = train_test_split(rest, test_size=HELD_OUT, random_state=0, stratify=labels[rest])
+    return {
+        name: (torch.from_numpy(images[chosen]), torch.from_numpy(labels[chosen]))
+        for name, chosen in (("calibration", train), ("validation", validation), ("test", test))
+    }
+
+
+def make_supernet(data: Splits, seed: int) -> Supernet:
+    """Both networks trained, joined, and their stitches fitted."""
+    images, _ = data["calibration"]
+    modules = train(*data["calibration"], seed)
+    with _one_thread():
+        supernet = Supernet.build(
+            [Network.from_module(module, images[:1], name=name) for name, module in modules.items()]
+        )
+        supernet.fit(images, batch_size=100, positions=64)
+    return supernet
+
+
+def train(images: torch.Tensor, labels: torch.Tensor, seed: int) -> dict[str, nn.Module]:
+    """The networks, trained; the same every time, without a trace in torch's own random numbers."""
+    with _one_thread(), torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return {name: _trained(make(), name, images, labels) for name, make in NETWORKS.items()}
+
+
+# -------------------------------------------------------------------------------------------------------- the networks
+
+
+def _conv(inputs: int, outputs: int, size: int, stride: int = 1, groups: int = 1) -> list[nn.Module]:
+    padding = size // 2
+    return [nn.Conv2d(inputs, outputs, size, stride, padding, groups=groups, bias=False), nn.BatchNorm2d(outputs)]
+
+
+class _Residual(nn.Module):
+    """Two 3×3 convolutions and a shortcut."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int = 1):
+        super().__init__()
+        self.body = nn.Sequential(*_conv(inputs, outputs, 3, stride), nn.ReLU(), *_conv(outputs, outputs, 3))
+        self.shortcut = nn.Sequential(*_conv(inputs, outputs, 1, stride)) if stride > 1 else nn.Identity()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.relu(self.body(x) + self.shortcut(x))
+
+
+class _Inverted(nn.Module):
+    """Wider inside than outside, and only there, by a depthwise convolution, looking at neighbours."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int = 1):
+        super().__init__()
+        inner = 2 * inputs
+        self.body = nn.Sequential(
+            *_conv(inputs, inner, 1),
+            nn.Hardswish(),
+            *_conv(inner, inner, 3, stride, groups=inner),
+            nn.Hardswish(),
+            *_conv(inner, outputs, 1),
+        )
+        self.adds = stride == 1
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.body(x) if self.adds else self.body(x)
+
+
+def _head(channels: int) -> list[nn.Module]:
+    return [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, len(CLASSES))]
+
+
+def _residual(width: int = 10) -> nn.Module:
+    return nn.Sequential(
+        *_conv(1, width, 3),
+        nn.ReLU(),
+        _Residual(width, width),
+        _Residual(width, width),
+        _Residual(width, 2 * width, 2),
+        _Residual(2 * width, 2 * width),
+        *_head(2 * width),
+    )
+
+
+def _inverted(width: int = 8) -> nn.Module:
+    return nn.Sequential(
+        *_conv(1, width, 3),
+        nn.Hardswish(),
+        _Inverted(width, width),
+        _Inverted(width, width),
+        _Inverted(width, 2 * width, 2),
+        _Inverted(2 * width, 2 * width),
+        *_conv(2 * width, 4 * width, 1),
+        nn.Hardswish(),
+        *_head(4 * width),
+    )
+
+
+NETWORKS = {"inverted": _inverted, "residual": _residual}
+
+
+# -------------------------------------------------------------------------------------------------------- the training
+
+
+def _trained(module: nn.Module, name: str, images: torch.Tensor, labels: torch.Tensor) -> nn.Module:
+    """Trained by SGD with one cycle of the learning rate, on images shifted by up to one pixel."""
+    steps = -(-len(images) // BATCH)
+    optimizer = torch.optim.SGD(module.parameters(), lr=RATE, momentum=0.9, nesterov=True, weight_decay=5e-4)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, RATE, epochs=EPOCHS, steps_per_epoch=steps)
+    module.train()
+    for _ in trange(EPOCHS, desc=f"train {name}", unit="epoch", disable=None, delay=1, leave=False):
+        for chosen in torch.randperm(len(images)).split(BATCH):
+            loss = F.cross_entropy(module(_shifted(images[chosen])), labels[chosen], label_smoothing=0.1)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            schedule.step()
+    return module.eval()
+
+
+def _shifted(images: torch.Tensor) -> torch.Tensor:
+    """Each image moved by −1, 0 or 1 pixel in both directions."""
+    size = images.shape[-1]
+    padded = F.pad(images, (1, 1, 1, 1))
+    rows, columns = (torch.randint(3, (len(images), 1)) + torch.arange(size) for _ in range(2))
+    return padded[torch.arange(len(images))[:, None, None], 0, rows[:, :, None], columns[:, None, :]][:, None]
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """More are slower on images this small, and round differently from machine to machine."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

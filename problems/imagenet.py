@@ -1,0 +1,189 @@
+"""The paper's two pairs of timm networks for ImageNet ([G] 14)."""
+
+import os
+import warnings
+from collections.abc import Iterator
+from hashlib import blake2b
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import timm
+import torch
+from timm.data import ImageNetInfo
+from torch import nn
+from torch.utils.data import Dataset
+from tqdm import tqdm
+
+from ..data import image_files, image_folder
+from ..network import Network
+from ..problem import StitchProblem
+from ..supernet import Supernet
+from ..task import Task
+from . import supernets
+from .paper import check_counts, fit_options, said_sizes, seeded
+
+RECIPE = 1
+"""To be raised when supernets of these problems come out differently, so that kept ones are not used any more."""
+
+PAIRS = {"imagenet-a": ("resnet152", "efficientnet_b4"), "imagenet-b": ("resnet50", "resnext50_32x4d")}
+BATCH = 32
+CLASSES = 1_000
+VARIANTS = ("matched-frequency", "threshold0.7", "top-images")
+SUFFIXES = (".jpeg", ".jpg", ".png")
+
+IMAGENET_FROM = (
+    "Download ILSVRC2012_img_train.tar and ILSVRC2012_img_val.tar from https://image-net.org/download-images and unpack "
+    "them into a folder per class, train/<WordNet id> and val/<WordNet id>, as torchvision reads them"
+)
+BOXES_FROM = (
+    "Download the bounding boxes of the train set of ILSVRC 2012 from https://image-net.org/download-bboxes, or take "
+    "Annotations/CLS-LOC/train of the ILSVRC archive, and name the folder in the option annotations"
+)
+V2_FROM = "Download it from https://github.com/modestyachts/ImageNetV2 and unpack it there"
+
+
+def problem(
+    name: str,
+    *,
+    imagenet: Path,
+    imagenetv2: Path,
+    annotations: Path | None,
+    images: int,
+    samples: int,
+    size: int,
+    fit: str,
+    seed: int,
+    pretrained: bool,
+    supernet: Path | None,
+) -> StitchProblem:
+    check_counts(images=images, samples=samples, size=size)
+    options = fit_options(fit, samples=samples, lr=1e-3, batch_size=BATCH, seed=seed)
+    validation = image_files(_first_of_v2(imagenetv2, images), size=size)
+    test = _test(imagenet / "val", size)
+    calibration = None
+    if annotations is not None:
+        calibration = image_files(_with_boxes(imagenet / "train", annotations, samples, seed), size=size)
+    if supernet:
+        joined = supernets.given(supernet, PAIRS[name], (3, size, size), CLASSES)
+    elif calibration is None:
+        raise ValueError(
+            f"{name} fits its stitches on the images of ImageNet that have a bounding box, and needs the option "
+            f"annotations to know which. {BOXES_FROM}."
+        )
+    else:
+        joined = _supernet(name, calibration, size, options, seed, pretrained)
+    classes = ImageNetInfo("imagenet-1k").label_descriptions()
+    task = Task(validation=validation, test=test, calibration=calibration, metrics="accuracy", classes=classes)
+    with said_sizes():
+        return StitchProblem(joined, task, batch_size=BATCH)
+
+
+def _supernet(name: str, images: Dataset, size: int, options: dict, seed: int, pretrained: bool) -> Supernet:
+    with seeded(seed):
+        modules = {network: _module(network, pretrained) for network in PAIRS[name]}
+
+    def make() -> Supernet:
+        example = torch.rand(1, 3, size, size, generator=torch.Generator().manual_seed(0))
+        networks = [
+            Network.from_module(module, example, name=network, normalize="timm")
+            for network, module in tqdm(modules.items(), desc="import", unit="network", disable=None, leave=False)
+        ]
+        supernet = Supernet.build(networks)
+        supernet.fit(images, **options)
+        return supernet
+
+    # Names and sizes stand for the images: to read all of them would take minutes every time.
+    chosen = [(Path(path).name, os.stat(path).st_size) for path, _ in images.samples]
+    depends = {
+        "recipe": RECIPE,
+        "weights": supernets.digest(*modules.values()),
+        "images": blake2b(repr(chosen).encode(), digest_size=16).hexdigest(),
+        "size": size,
+        "fit": {key: value for key, value in options.items() if key != "device"},
+    }
+    return supernets.cached(name, depends, make)
+
+
+def _module(name: str, pretrained: bool) -> nn.Module:
+    try:
+        return timm.create_model(name, pretrained=pretrained).eval()
+    except Exception as error:  # whatever a failed download raises
+        if not pretrained:
+            raise
+        raise OSError(
+            f"timm cannot load the trained weights of {name}: {error}. They come from https://huggingface.co/timm. Where "
+            f"there is a connection, run `python -c \"import timm; timm.create_model('{name}', pretrained=True)\"`, and "
+            "copy ~/.cache/huggingface here, to the same place or to the folder that $HF_HOME names."
+        ) from error
+
+
+# ---------------------------------------------------------------------------------------------------------- the images
+
+
+def _with_boxes(train: Path, annotations: Path, count: int, seed: int) -> list[tuple[str, int]]:
+    """So many random ones of the train images for which there is an xml file."""
+    if not annotations.is_dir():
+        raise FileNotFoundError(f"there is no folder {annotations} to find bounding boxes in. {BOXES_FROM}.")
+    if not train.is_dir():
+        raise FileNotFoundError(f"there is no folder {train}. {IMAGENET_FROM}.")
+    boxed = {Path(file).stem for _, _, files in os.walk(annotations) for file in files if file.lower().endswith(".xml")}
+    if not boxed:
+        raise FileNotFoundError(f"there is no xml file in {annotations}. {BOXES_FROM}.")
+    found = []
+    for number, folder in enumerate(ImageNetInfo("imagenet-1k").label_names()):
+        if (train / folder).is_dir():
+            files = sorted(file for file in os.listdir(train / folder) if _is_image(file))
+            found += [(str(train / folder / file), number) for file in files if Path(file).stem in boxed]
+    if len(found) < count:
+        raise ValueError(
+            f"{train} holds {len(found):,} images that have an xml file in {annotations}, and {count:,} are needed. "
+            f"Give samples={len(found)}, or more images. {IMAGENET_FROM}."
+        )
+    chosen = np.random.default_rng(seed).permutation(len(found))[:count]
+    return [found[i] for i in chosen]
+
+
+def _first_of_v2(root: Path, count: int) -> list[tuple[str, int]]:
+    """The first unique images of ImageNetV2. Its variants overlap: what has the same content as an earlier image is left
+    out."""
+    if not root.is_dir():
+        raise FileNotFoundError(f"there is no folder {root} to read ImageNetV2 from. {V2_FROM}.")
+    found: dict[bytes, tuple[str, int]] = {}
+    for path, label in _all_of_v2(root):
+        found.setdefault(blake2b(Path(path).read_bytes()).digest(), (path, label))
+        if len(found) == count:
+            return list(found.values())
+    raise ValueError(f"ImageNetV2 in {root} has {len(found):,} different images, but images is {count:,}.")
+
+
+def _all_of_v2(root: Path) -> Iterator[tuple[str, int]]:
+    """By variant, then by the image's rank in its class, then by class: sorted by class alone, the first 1,000 images
+    would be of 100 classes."""
+    for variant in VARIANTS:
+        folder = root / f"imagenetv2-{variant}-format-val"
+        if not folder.is_dir():
+            raise FileNotFoundError(f"there is no folder {folder} of ImageNetV2. {V2_FROM}.")
+        classes = {entry.name: int(entry.name) for entry in os.scandir(folder) if entry.name.isdecimal()}
+        if not classes:
+            raise FileNotFoundError(f"{folder} holds no folder with a class's number as its name. {V2_FROM}.")
+        ranked = [
+            (rank, number, str(folder / name / file))
+            for name, number in classes.items()
+            for rank, file in enumerate(sorted(filter(_is_image, os.listdir(folder / name))))
+        ]
+        yield from ((path, number) for _, number, path in sorted(ranked))
+
+
+def _test(folder: Path, size: int) -> Dataset | None:
+    if not folder.is_dir():
+        warnings.warn(f"there is no test split, for there is no folder {folder}. {IMAGENET_FROM}.", stacklevel=4)
+        return None
+    names = [entry.name for entry in islice(os.scandir(folder), 10) if entry.is_dir()]
+    if not names:
+        raise FileNotFoundError(f"{folder} must hold a folder for each class. {IMAGENET_FROM}.")
+    return image_folder(folder, size=size)
+
+
+def _is_image(file: str) -> bool:
+    return file.lower().endswith(SUFFIXES)

@@ -1,0 +1,86 @@
+"""The supernets of ready-made problems: made once and kept, or given as a file."""
+
+import hashlib
+import json
+import os
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from torch import nn
+
+from ..supernet import Supernet
+
+
+def cache_folder() -> Path:
+    """Where supernets are kept: `$PYMOO_STITCH_CACHE`, else `$XDG_CACHE_HOME/pymoo-stitch`, else
+    `~/.cache/pymoo-stitch`."""
+    if own := os.environ.get("PYMOO_STITCH_CACHE"):
+        return Path(own).expanduser()
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "pymoo-stitch"
+
+
+def cached(name: str, depends: Mapping[str, Any], make: Callable[[], Supernet]) -> Supernet:
+    """What `make` gives, from the cache if it was made before. A journal is refused when a supernet differs by a bit, and
+    least squares on another machine may, so that keeping the supernet is what makes runs resumable.
+
+    :param name: the problem's name, the first part of the file's.
+    :param depends: all that the supernet depends on, as JSON takes it; a digest of it is the other part.
+    """
+    text = json.dumps(depends, sort_keys=True)
+    try:
+        path = cache_folder() / f"{name}-{hashlib.blake2b(text.encode(), digest_size=12).hexdigest()}.safetensors"
+    except RuntimeError as error:  # there is no home
+        warnings.warn(f"the supernet cannot be kept for the next time: {error} {_REMEDY}", stacklevel=2)
+        return make()
+    if path.exists():
+        try:
+            return Supernet.load(path)
+        except (ValueError, OSError) as error:
+            warnings.warn(f"the supernet kept from before is made anew: {error}", stacklevel=2)
+    supernet = make()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        supernet.save(path)
+    except (OSError, SafetensorError) as error:
+        warnings.warn(f"the supernet cannot be kept for the next time: {error}. {_REMEDY}", stacklevel=2)
+    return supernet
+
+
+_REMEDY = "Name a folder that can be written in the environment variable PYMOO_STITCH_CACHE."
+
+
+def given(path: Path, networks: Iterable[str], input_shape: tuple[int, ...], classes: int) -> Supernet:
+    """The supernet in a file. A ValueError unless it is one of these networks, for images of this shape and so many
+    classes."""
+    supernet = Supernet.load(path)
+    expected = tuple(networks), tuple(input_shape), classes
+    found = tuple(n.name for n in supernet.networks), supernet.input_shape, supernet.networks[0].output_shape[0]
+    for what, a, b in zip(("networks", "images", "classes"), found, expected, strict=True):
+        if a != b:
+            described = [_described(what, value) for value in (a, b)]
+            raise ValueError(
+                f"{path} holds a supernet of {described[0]}, but this problem's has {described[1]}. Give a file that "
+                "Supernet.save wrote for this problem, or leave the option supernet away."
+            )
+    return supernet
+
+
+def _described(what: str, value: Any) -> str:
+    if what == "networks":
+        return f"the networks {' and '.join(value)}"
+    return f"images of {'×'.join(map(str, value))}" if what == "images" else f"{value} classes"
+
+
+def digest(*parts: torch.Tensor | nn.Module) -> str:
+    """A name for tensors and the weights of modules, the same in every process."""
+    state = hashlib.blake2b(digest_size=16)
+    for part in parts:
+        tensors = sorted(part.state_dict().items()) if isinstance(part, nn.Module) else [("", part)]
+        for name, tensor in tensors:
+            state.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+            state.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+    return state.hexdigest()
