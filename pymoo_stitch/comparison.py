@@ -124,6 +124,11 @@ def compare(
     All share one memo: a subnetwork that one run has evaluated is not computed again for another, but counts. Called
     again, runs that were complete are read, and one that was cut goes on.
 
+    >>> algorithms = {"GOMEA": lambda: GOMEA(pop_size=8), "NSGA-II": lambda: nsga2(pop_size=8)}
+    >>> runs = compare(get_problem("digits"), algorithms, ("n_evals", 20), seeds=[1, 2], folder="runs")
+    >>> [(run.algorithm, run.seed) for run in runs]
+    [('GOMEA', 1), ('NSGA-II', 1), ('GOMEA', 2), ('NSGA-II', 2)]
+
     :param algorithms: what makes each algorithm, by a name for its journals: `{"GOMEA": GOMEA, "NSGA-II": nsga2}`.
     :param termination: of each run, as pymoo's `minimize` takes it: `("n_evals", 2_000)`.
     :param runner: where evaluations happen; by default in this process.

@@ -38,6 +38,11 @@ class Evaluations(Evaluator):
     needs a new one: the counters go on. An algorithm that does not wait calls `request` and `complete`, which is what
     `eval` does too.
 
+    >>> evaluations = Evaluations()
+    >>> result = minimize(get_problem("digits"), GOMEA(pop_size=8), ("n_evals", 20), seed=1, evaluator=evaluations)
+    >>> evaluations.real, evaluations.failed
+    (20, 0)
+
     With a journal, every evaluation is on disk before the algorithm sees it. The same run started again, with the same
     journal, is answered by it as far as it goes and ends as if it had never been cut; with a larger budget, a run that had
     ended goes on (but for one on a simulated clock, whose workers had come to rest).

@@ -20,6 +20,12 @@ from .journal import Journal, JournalError, Row
 class Run:
     """One search, read from its journal: a row for each of its N evaluations, in the order in which the algorithm saw them.
 
+    >>> evaluations = Evaluations(journal="run.sqlite")
+    >>> _ = minimize(get_problem("digits"), GOMEA(pop_size=8), ("n_evals", 20), seed=1, evaluator=evaluations)
+    >>> run = Run.read("run.sqlite")
+    >>> run.algorithm, run.seed, run.X.shape, run.F.shape
+    ('GOMEA', 1, (20, 72), (20, 2))
+
     :param about: what was searched, by what, and with which versions: `Journal.run`.
     """
 

@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+from pymoo_stitch import cli
+
 ROOT = pathlib.Path(__file__).parent.parent
 
 
@@ -18,43 +20,91 @@ def run(*arguments, cwd=ROOT):
         capture_output=True,
         text=True,
         timeout=300,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        env=os.environ | {"OMP_NUM_THREADS": "1", "PYMOO_STITCH_CACHE": str(pathlib.Path(cwd) / "cache")},
     )
 
 
-def test_stitch_two_models(tmp_path):
-    example = ROOT / "examples" / "stitch_two_models.py"
-    done = run(
-        "-W", "error", example, "test_resnet", "test_efficientnet", "--size", "64", "--save", "pair", cwd=tmp_path
-    )
+EXAMPLES = {
+    "stitch_two_models.py": (
+        ["test_resnet", "test_efficientnet", "--size", "64", "--save", "pair"],
+        "ensemble",
+        ["pair"],
+    ),
+    "nsga2_baseline.py": (["--budget", "100"], "hypervolume 0.", []),
+    "compare_algorithms.py": (["--budget", "30", "--seeds", "2"], "Mann–Whitney", ["comparison/hypervolume.png"]),
+    "own_networks.py": (["--budget", "30"], "on test", []),
+    "dask_cluster.py": (["--budget", "40"], "multiply-adds, accuracy", []),
+    "ask_and_tell.py": (["--budget", "50"], "50 real", []),
+    "plot_front.py": (["--budget", "40"], "Plots are in plots", ["plots/scatter.png", "plots/fronts.png"]),
+    "resume_a_run.py": (["--budget", "40"], "40 evaluations, 0 of them", ["run.sqlite"]),
+    "pick_and_export.py": (["--budget", "80", "--retrain", "64"], "of 100 test images are right", ["network.pt2"]),
+}
+
+
+def test_every_example_is_tested():
+    assert {path.name for path in (ROOT / "examples").glob("*.py")} == EXAMPLES.keys()
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_examples_run(name, cache, digits, tmp_path):
+    arguments, said, files = EXAMPLES[name]
+    done = run("-W", "error", ROOT / "examples" / name, *arguments, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "test_resnet" in done.stdout
-    assert "ensemble" in done.stdout
-    assert (tmp_path / "pair").is_file()
+    assert said in done.stdout
+    for file in files:
+        assert (tmp_path / file).is_file()
+    if name == "resume_a_run.py":
+        again = run("-W", "error", ROOT / "examples" / name, "--budget", "50", cwd=tmp_path)
+        assert "50 evaluations, 40 of them" in again.stdout
 
 
-def test_every_example_has_help():
-    examples = list((ROOT / "examples").glob("*.py"))
-    assert examples
-    for example in examples:
-        done = run(example, "--help")
-        assert done.returncode == 0, done.stderr
-        assert f"python examples/{example.name}" in done.stdout
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_examples_fit_on_a_screen_and_say_how_to_run_them(name):
+    lines = (ROOT / "examples" / name).read_text().splitlines()
+    assert len(lines) <= 60
+    assert any(line.startswith(f"python examples/{name}") for line in lines[:8])
 
 
-def test_the_code_in_the_readme_runs(tmp_path):
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    assert blocks
-    smaller = {"pretrained=True": "pretrained=False", "resnet50": "test_resnet", "resnext50_32x4d": "test_efficientnet"}
-    smaller |= {"224": "64", "samples=256": "samples=64"}
-    smaller |= {"nsga2()": "nsga2(pop_size=20)", " GOMEA()": " GOMEA(pop_size=20)", "2_000": "40"}
-    code = "\n".join(blocks)
-    for old, new in smaller.items():
+SMALLER = {
+    "README.md": {
+        "pretrained=True": "pretrained=False",
+        "resnet50": "test_resnet",
+        "resnext50_32x4d": "test_efficientnet",
+        "224": "64",
+        "samples=256": "samples=64",
+        "nsga2()": "nsga2(pop_size=20)",
+        "LKGOMEA()": "LKGOMEA(pop_size=20)",
+        "2_000": "40",
+    },
+    "docs/algorithms.md": {'("n_evals", 300)': '("n_evals", 60)', '("n_evals", 100)': '("n_evals", 30)'},
+    "docs/cluster.md": {'("n_evals", 500)': '("n_evals", 40)'},
+    "docs/journal.md": {'("n_evals", 200)': '("n_evals", 60)'},
+    "docs/stitch-kind.md": {},
+}
+
+
+@pytest.mark.parametrize("page", SMALLER)
+def test_the_code_in_the_pages_runs(page, cache, digits, tmp_path):
+    code = "\n".join(re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL))
+    assert code
+    for old, new in SMALLER[page].items():
         assert old in code
         code = code.replace(old, new)
     done = run("-c", code, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert {path.name for path in tmp_path.iterdir()} >= {"run.sqlite", "nsga2.sqlite"}
+
+
+def test_links_and_commands_in_the_pages(capsys):
+    """Files that are linked exist, and commands that are shown have the options that they use."""
+    for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
+        text = page.read_text()
+        for target in re.findall(r"\]\(([^)#:]+)\)", text):
+            assert (page.parent / target).exists(), f"{page.name}: {target}"
+        for command in re.findall(r"(?:^|`|&& )pymoo-stitch ([^`\n\\#]*)(?=`|$)", text, re.MULTILINE):
+            if command and "…" not in command and command.upper() != command:
+                cli._parser().parse_args(command.split())
+    for page in (ROOT / "docs").glob("*.md"):
+        assert page.name in (ROOT / "README.md").read_text()
 
 
 def test_ci_finds_the_test_command_in_the_readme():

@@ -152,6 +152,10 @@ class GOMEA(Asynchronous):
 class LKGOMEA(GOMEA):
     """GOMEA in which each individual mixes within its own neighbourhood, and learns its linkage there.
 
+    >>> result = minimize(get_problem("digits"), LKGOMEA(pop_size=16), ("n_evals", 40), seed=1)
+    >>> len(result.archive) >= len(result.F) >= 1
+    True
+
     The neighbourhood is the k nearest by Hamming distance, k = ⌈n/m⌉ with m drawn anew from 1 to n/c. It changes quickly:
     within a GOM, both are found again after every n_var/4 evaluations, and subsets that were tried are left out.
     """

@@ -17,6 +17,10 @@ def nsga2(*, pop_size: int = 100, threshold: Choice = None, **options: Any) -> N
     """NSGA-II that starts from the problem's own sampling and whose budget, as that of our algorithms, is one of real
     evaluations, looked at after each generation: `minimize(problem, nsga2(), ("n_evals", 2_000), seed=1)`.
 
+    >>> result = minimize(get_problem("digits"), nsga2(pop_size=20), ("n_evals", 40), seed=1)
+    >>> result.algorithm.evaluator.real >= 40
+    True
+
     :param threshold: none by default; a `Threshold`, or "auto", which gives stitch problems the one that our algorithms
         have. What does not meet it at the end is infeasible: if nothing does, the result is empty.
     :param options: anything pymoo's `NSGA2` takes.

@@ -47,8 +47,11 @@ class _Job:
 class DaskRunner:
     """Evaluates on a Dask cluster: one that it starts on this machine and ends, or one that is there.
 
-        with DaskRunner(n_workers=2) as runner:
-            result = minimize(problem, LKGOMEA(runner=runner), ("n_evals", 20_000), seed=1)
+    >>> with DaskRunner(n_workers=2) as runner:
+    ...     evaluations = Evaluations(runner=runner)
+    ...     result = minimize(get_problem("digits"), LKGOMEA(pop_size=16), ("n_evals", 40), seed=1, evaluator=evaluations)
+    >>> evaluations.real
+    40
 
     The problem goes to each worker once, also to those who join later; an evaluation sends a genotype and its result.
     Workers may come and go: what one of them was doing is done by another. What kills its workers, or takes too long,

@@ -27,6 +27,12 @@ class SimulatedRunner:
 
     Events are ordered by the time of completion, ties by number: with the same seeds, a run has the same `log`.
 
+    >>> runner = SimulatedRunner(4, duration=2.0)
+    >>> algorithm = GOMEA(pop_size=8, runner=runner)
+    >>> result = minimize(get_problem("digits"), algorithm, ("n_evals", 20), seed=1)
+    >>> result.algorithm.runner.clock  # 20 evaluations of 2 seconds on 4 workers
+    10.0
+
     :param duration: virtual seconds: a constant, or a function of the genotype and a random generator, such as
         `lambda x, random_state: random_state.lognormal(sigma=1)`.
     :param overhead: virtual seconds that the scheduler, who does one thing at a time, takes to begin an evaluation.

@@ -1,0 +1,294 @@
+"""What each command of the command line does, given its options. Each returns an exit code, None for success."""
+
+import inspect
+import os
+import sys
+from argparse import Namespace
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from pymoo.optimize import minimize
+from pymoo.termination.collection import TerminationCollection
+from pymoo.termination.max_eval import MaximumFunctionCallTermination
+from pymoo.termination.max_time import TimeBasedTermination
+
+from .algorithms import ALGORITHMS
+from .cli import INTERRUPTED
+from .comparison import compare as run_all
+from .comparison import file_name
+from .evaluations import Evaluations, versions
+from .export import read_about
+from .journal import JournalError
+from .problem import StitchProblem
+from .problems import PROBLEMS, get_problem, parse_options
+from .report import Point, Report
+from .runners import DaskRunner
+from .runs import Run
+from .segments import describe_subnetwork
+from .supernet import Supernet
+from .tables import table
+
+# -------------------------------------------------------------------------------------------------------- the whole way
+
+
+def demo(options: Namespace) -> None:
+    folder = Path(options.output)
+    folder.mkdir(parents=True, exist_ok=True)
+    _say("1. Two small networks for handwritten digits, trained on the spot and stitched into a supernet")
+    problem = get_problem("digits")
+    _say(f"   {problem.space!r}\n   {problem.task!r}\n")
+    _say(f"2. Search: {options.budget:,} evaluations by LK-GOMEA, and as many by NSGA-II, on {options.workers} workers")
+    algorithms = {name: ALGORITHMS[name] for name in ("LK-GOMEA", "NSGA-II")}
+    with _runner(options) as runner:
+        runs = run_all(
+            problem,
+            algorithms,
+            ("n_evals", options.budget),
+            seeds=[options.seed],
+            folder=folder,
+            runner=runner,
+            progress=True,
+        )
+    _say("\n3. Their fronts, evaluated again on test images that no search has seen\n")
+    report = Report(runs, problem)
+    print(report)
+    _say("\n4. A network to take home: the cheapest that is as good as the best reference on validation\n")
+    chosen = report.choose()
+    written = report.write(folder, chosen)
+    written.append(_export(report, chosen, folder / "network.pt2"))
+    _say("\nWritten:\n" + "\n".join(f"  {path}" for path in [*(run.path for run in runs), *written]))
+
+
+# ------------------------------------------------------------------------------------------------------------ one by one
+
+
+def info(options: Namespace) -> None:
+    what = options.what
+    if what is None:
+        rows = [["problem", "what it is"], *([name, _first_line(make)] for name, make in PROBLEMS.items())]
+        _say("\n".join(table(rows)), "")
+        _say("algorithms: " + ", ".join(ALGORITHMS))
+        _say("versions: " + ", ".join(f"{name} {number}" for name, number in versions().items()))
+        _say("device: " + (torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"))
+    elif what in PROBLEMS:
+        _say(inspect.getdoc(PROBLEMS[what]), "")
+        rows = [["option", "type", "default"], *_options_of(what)]
+        _say("\n".join(table(rows)))
+    elif not Path(what).is_file():
+        raise ValueError(f"there is no problem and no file {what!r}. Problems: {', '.join(PROBLEMS)}.")
+    elif Path(what).suffix in (".pt2", ".onnx"):
+        _say("\n".join(_lines(read_about(what))))
+    elif Path(what).suffix == ".safetensors":
+        _say(Supernet.load(what).summary())
+    else:
+        _say("\n".join(_about_run(Run.read(what))))
+
+
+def build(options: Namespace) -> None:
+    problem = _problem(options)
+    problem.space.save(options.output)
+    _say(problem.space.summary(), "", f"Saved to {options.output}.")
+
+
+def search(options: Namespace) -> int | None:
+    problem = _problem(options)
+    name = f"{Path(options.problem).stem}-{options.algorithm}-seed{options.seed}"
+    journal = Path(options.output or f"{file_name(name)}.sqlite")
+    budget = options.budget or (None if options.time else 2_000)
+    return _search(options, problem, options.algorithm, options.pop_size, budget, options.seed, journal, options.memo)
+
+
+def resume(options: Namespace) -> int | None:
+    run = Run.read(options.journal)
+    if run.algorithm not in ALGORITHMS:
+        raise JournalError(
+            f"{run.path} is a run of {run.algorithm}, which this command does not know: run its script again."
+        )
+    budget = options.budget or run.budget
+    if budget is None and options.time is None:
+        raise JournalError(f"{run.path} had no budget but time: say how long it may go on, --time 1h.")
+    return _search(options, _problem_of([run], options), run.algorithm, run.pop_size, budget, run.seed, run.path, ())
+
+
+def report(options: Namespace) -> None:
+    made = _report(options)
+    print(made)
+    written = made.write(options.output, _choose(made, options))
+    _say("\nWritten:\n" + "\n".join(f"  {path}" for path in written))
+
+
+def export(options: Namespace) -> None:
+    made = _report(options)
+    _export(made, _choose(made, options), options.output, options.retrain)
+
+
+def compare(options: Namespace) -> None:
+    problem = _problem(options)
+    algorithms = {name: ALGORITHMS[name] for name in options.algorithms}
+    if options.pop_sizes:
+        algorithms = {
+            f"{name} {size}": partial(make, pop_size=size)
+            for name, make in algorithms.items()
+            for size in options.pop_sizes
+        }
+    seeds = range(options.seed, options.seed + options.seeds)
+    termination = _termination(options.budget or (None if options.time else 1_000), options.time)
+    with _runner(options) as runner:
+        runs = run_all(
+            problem, algorithms, termination, seeds=seeds, folder=options.output, runner=runner, progress=True
+        )
+    made = Report(runs, problem)
+    print(made)
+    _say("\nWritten:\n" + "\n".join(f"  {path}" for path in made.write(options.output)))
+
+
+# ------------------------------------------------------------------------------------------------------------ their parts
+
+
+def _problem(options: Namespace) -> StitchProblem:
+    return get_problem(options.problem, **parse_options(options.problem, options.option))
+
+
+def _problem_of(runs: Sequence[Run], options: Namespace) -> StitchProblem:
+    """The problem that runs say they are of. A file is only run if the user names it: a journal is data."""
+    origin = runs[0].origin
+    if options.problem is None:
+        if origin is None:
+            raise ValueError(
+                f"{runs[0].path} does not tell its problem, which a script made. Put it into a .py file with a function "
+                "problem(), and name that with --problem; or use Run, Report and export in the script."
+            )
+        if origin["name"] not in PROBLEMS:
+            raise ValueError(
+                f"{runs[0].path} is of the problem in {origin['name']}. If you trust it, add --problem {origin['name']}."
+            )
+    name = options.problem or origin["name"]
+    given = parse_options(name, options.option)
+    return get_problem(name, **((origin["options"] if origin else {}) | given))
+
+
+def _search(
+    options: Namespace,
+    problem: StitchProblem,
+    algorithm: str,
+    pop_size: int | None,
+    budget: int | None,
+    seed: int,
+    journal: Path,
+    memo: Sequence[str],
+) -> int | None:
+    sizes = {} if pop_size is None else {"pop_size": pop_size}
+    with _runner(options) as runner:
+        evaluations = Evaluations(runner=runner, journal=journal, memo=memo, progress=True)
+        try:
+            minimize(
+                problem,
+                ALGORITHMS[algorithm](**sizes),
+                _termination(budget, options.time),
+                seed=seed,
+                evaluator=evaluations,
+            )
+        finally:
+            evaluations.close()
+    print(Report([Run.read(journal)], problem, splits=("validation",)))
+    counts = f"{evaluations.real:,} evaluations ({evaluations.replayed:,} of them from the journal, {evaluations.shared:,} from others)"
+    _say(f"\n{counts}, {evaluations.skipped:,} skipped, {evaluations.failed:,} failed.")
+    if evaluations.interrupted:
+        _say(f"Interrupted. Go on: pymoo-stitch resume {journal}")
+        return INTERRUPTED
+    _say(f"The run is in {journal}. Next: pymoo-stitch report {journal}")
+    return None
+
+
+def _termination(budget: int | None, seconds: int | None) -> Any:
+    parts = [] if budget is None else [MaximumFunctionCallTermination(budget)]
+    parts += [] if seconds is None else [TimeBasedTermination(seconds)]
+    return parts[0] if len(parts) == 1 else TerminationCollection(*parts)
+
+
+@contextmanager
+def _runner(options: Namespace) -> Iterator[DaskRunner | None]:
+    if getattr(options, "scheduler", None):
+        is_file = Path(options.scheduler).is_file()
+        where = {"scheduler_file": options.scheduler} if is_file else {"cluster": options.scheduler}
+        with DaskRunner(**where) as runner:
+            yield runner
+    elif options.workers:
+        torch.set_num_threads(max(1, (os.cpu_count() or 1) // (options.workers + 1)))  # the workers have the others
+        with DaskRunner(n_workers=options.workers) as runner:
+            yield runner
+    else:
+        yield None
+
+
+def _report(options: Namespace) -> Report:
+    runs = [Run.read(path) for path in options.journals]
+    return Report(runs, _problem_of(runs, options))
+
+
+def _choose(report: Report, options: Namespace) -> Point:
+    return report.choose(key=options.key, at_most=options.at_most, at_least=options.at_least)
+
+
+def _export(report: Report, chosen: Point, path: str | os.PathLike, retrain: int | None = None) -> Path:
+    problem = report.problem
+    subnetwork, metrics = problem.subnetwork(chosen.x), chosen.metrics
+    _say(describe_subnetwork(subnetwork), "")
+    if retrain:
+        if "calibration" not in problem.task.splits:
+            raise ValueError("the task has no calibration images to retrain on. Export without --retrain.")
+        subnetwork.fit(problem.task["calibration"].source, samples=retrain)
+        metrics = report.measure(subnetwork)
+    rows = [
+        ["", *metrics],
+        *([name, *(f"{metrics[split][name]:.4f}" for split in metrics)] for name in problem.task.all_metrics),
+    ]
+    _say("\n".join(table(rows)), "")
+    subnetwork.export(path, classes=problem.task.classes, metrics=metrics)
+    _say(
+        f"Saved to {path}. To use it: torch.export.load({str(path)!r}).module()(images)"
+        if str(path).endswith(".pt2")
+        else f"Saved to {path}."
+    )
+    return Path(path)
+
+
+def _options_of(name: str) -> Iterator[list[str]]:
+    for option in inspect.signature(PROBLEMS[name]).parameters.values():
+        kind = option.annotation if isinstance(option.annotation, str) else inspect.formatannotation(option.annotation)
+        yield [option.name, kind, "required" if option.default is option.empty else str(option.default)]
+
+
+def _about_run(run: Run) -> list[str]:
+    front = run.F[run.front]
+    lines = [
+        f"A run of {run.algorithm} (population {run.pop_size}, seed {run.seed}), begun {run.about['begun']}",
+        f"problem      {run.origin['name'] if run.origin else run.about['problem']['class']}, {run.about['problem']['n_var']} variables",
+        f"evaluations  {len(run):,} of {run.budget:,}" if run.budget else f"evaluations  {len(run):,}",
+        f"failed       {sum(bool(row.result['failed']) for row in run.rows):,}",
+        f"front        {len(front)} networks",
+        "versions     " + ", ".join(f"{name} {number}" for name, number in run.about["versions"].items()),
+        "",
+    ]
+    rows = [["network", *(f"F{i + 1}" for i in range(front.shape[1]))]]
+    rows += [[run.rows[i].key[:8], *(f"{value:,.6g}" for value in run.F[i])] for i in run.front]
+    return lines + table(rows)
+
+
+def _lines(about: dict[str, Any]) -> Iterator[str]:
+    for name, value in about.items():
+        text = str(value)
+        yield f"{name:<16}{text if len(text) <= 200 else f'{text[:197]}...'}"
+
+
+def _first_line(make: Any) -> str:
+    return (inspect.getdoc(make) or "").partition("\n")[0]
+
+
+def _say(*lines: str) -> None:
+    print("\n".join(lines))
+    sys.stdout.flush()
