@@ -282,7 +282,7 @@ def test_times_and_counts():
     assert cli._algorithm("nsga2") == cli._algorithm("nsga-ii") == "NSGA-II"
 
 
-@pytest.mark.parametrize("workers", [[], ["--workers", "2"]])
+@pytest.mark.parametrize("workers", [[], pytest.param(["--workers", "2"], marks=pytest.mark.slow)])
 def test_ctrl_c_ends_a_search_that_can_go_on(workers, cache, digits, tmp_path):
     path = tmp_path / "run.sqlite"
     search = process("search", "digits", "--budget", "100000", "--output", path, *workers, start_new_session=True)
@@ -315,6 +315,7 @@ def _rows(path):
         db.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", [["build", "digits"], ["search", "digits", "--budget", "500"]])
 def test_a_full_disk(arguments, cache, digits, tmp_path):
     def limit():  # a disk that takes no more than so much of a file
@@ -329,6 +330,7 @@ def test_a_full_disk(arguments, cache, digits, tmp_path):
     assert arguments[0] == "search" or list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_output_that_nobody_reads_on(cache, digits):
     listing = process("info", "digits", bufsize=0)
     listing.stdout.close()

@@ -20,7 +20,7 @@ from typing import Any
 import cloudpickle
 import dask
 import numpy as np
-from distributed import Client, Future, KilledWorker, LocalCluster, get_worker
+from distributed import Client, Future, KilledWorker, LocalCluster, Nanny, get_worker
 from distributed.diagnostics.plugin import WorkerPlugin
 
 from .serial import Function, all_of, attempt
@@ -31,6 +31,9 @@ TRIES = 3
 
 DESERTED = 60.0
 """Seconds without a worker after which the user is told."""
+
+TRIM = "MALLOC_TRIM_THRESHOLD_"
+"""Above how many free bytes malloc returns memory to the system."""
 
 LATENCY = 0.05
 """Seconds from the end of a group until what its result brought forth is with the worker, or more."""
@@ -430,7 +433,18 @@ class _Cluster(LocalCluster):
         if self.gpus:
             env = spec["options"]["env"] | {"CUDA_VISIBLE_DEVICES": gpu_of(name, self.gpus)}
             spec = spec | {"options": spec["options"] | {"env": env}}
-        return {name: spec}
+        return {name: spec | {"cls": _Nanny}}
+
+
+class _Nanny(Nanny):
+    """Workers keep the memory that they free. Dask has them return it at once, which a network asks for again with the
+    next layer: on a CPU a third of the time."""
+
+    def __init__(self, *args: Any, **options: Any):
+        super().__init__(*args, **options)
+        if TRIM not in os.environ:
+            for environment in (self.pre_spawn_env, self.env):
+                environment.pop(TRIM, None)
 
 
 def visible_gpus(environ: Mapping[str, str] = os.environ) -> list[str]:
