@@ -43,7 +43,7 @@ def get_problem(name: str | os.PathLike, **options: Any) -> "StitchProblem":
     """
     from ..problem import StitchProblem
 
-    name, function = _find(name)
+    name, function = find(name)
     options = {key: _checked(name, function, key, value) for key, value in options.items()}
     _check_complete(name, function, options)
     problem = function(**options)
@@ -57,7 +57,7 @@ def get_problem(name: str | os.PathLike, **options: Any) -> "StitchProblem":
 def parse_options(name: str | os.PathLike, texts: Iterable[str]) -> dict[str, Any]:
     """Options of a problem from texts such as `"images=500"`, each read as its annotation says: `int`, `float`, `bool`
     (true or false), `Path`, `str`, or several of these, and `none` where it may be None."""
-    name, function = _find(name)
+    name, function = find(name)
     options: dict[str, Any] = {}
     for text in texts:
         key, equals, value = text.partition("=")
@@ -72,7 +72,7 @@ def parse_options(name: str | os.PathLike, texts: Iterable[str]) -> dict[str, An
 # -------------------------------------------------------------------------------------------------- problems by name
 
 
-def _find(name: str | os.PathLike) -> tuple[str, Callable[..., "StitchProblem"]]:
+def find(name: str | os.PathLike) -> tuple[str, Callable[..., "StitchProblem"]]:
     """A problem's canonical name, of a file its absolute path, and the function that makes it."""
     text = os.fspath(name)
     if text in PROBLEMS:
@@ -107,11 +107,14 @@ def _own(path: Path) -> Callable[..., "StitchProblem"]:
 def _import(name: str, path: Path) -> None:
     spec = importlib.util.spec_from_file_location(name, path)
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    sys.path.insert(0, str(path.parent))  # for what it imports from files beside it, as when a script is run
     try:
         spec.loader.exec_module(module)
     except BaseException:
         del sys.modules[name]
         raise
+    finally:
+        sys.path.remove(str(path.parent))
     # workers cannot import this module, so whatever it defines travels with its code
     cloudpickle.register_pickle_by_value(module)
 

@@ -27,7 +27,7 @@ def cifar10(
     data: Path,
     images: int = 500,
     test_images: int = 1_500,
-    calibration: int = 2_500,
+    samples: int = 2_500,
     supernet: Path | None = None,
 ) -> "StitchProblem":
     """ResNet-20 and ResNet-56 trained on CIFAR-10, from files in a folder.
@@ -38,14 +38,12 @@ def cifar10(
         batch, and test images those that follow.
     :param images: how many validation images.
     :param test_images: how many test images.
-    :param calibration: on how many of the train images stitches are fitted.
+    :param samples: on how many of the train images stitches are fitted.
     :param supernet: a file from `Supernet.save` to use instead of the networks in `data`.
     """
     from . import cifar10
 
-    return cifar10.problem(
-        data=data, images=images, test_images=test_images, calibration=calibration, supernet=supernet
-    )
+    return cifar10.problem(data=data, images=images, test_images=test_images, samples=samples, supernet=supernet)
 
 
 def imagenet_a(
@@ -125,7 +123,8 @@ def voc(
     """The paper's segmentation pair: torchvision's DeepLabV3 with MobileNetV3-Large and ResNet-50 on PASCAL VOC, at 520.
 
     Stitches are fitted on VOC 2012 train, validation images are the first of VOC 2012 val, test images are VOC 2007 test;
-    the metric is the mean accuracy of an image's pixels.
+    the metric is the mean accuracy of an image's pixels. As in the paper: some images of VOC 2007 test are in VOC 2012 too,
+    under other names, so that gains on test may be a little too large.
 
     :param voc: a folder with `VOCdevkit/VOC2012`, and for the test split `VOCdevkit/VOC2007`. Without that, the problem
         has no test split, and says so.

@@ -37,9 +37,9 @@ SPLITS = ("train", "validation", "test")
 Images = tuple[torch.Tensor, torch.Tensor]
 
 
-def problem(*, data: Path, images: int, test_images: int, calibration: int, supernet: Path | None) -> StitchProblem:
-    counts = {"train": calibration, "validation": images, "test": test_images}
-    options = {"train": "calibration", "validation": "images", "test": "test_images"}
+def problem(*, data: Path, images: int, test_images: int, samples: int, supernet: Path | None) -> StitchProblem:
+    counts = {"train": samples, "validation": images, "test": test_images}
+    options = {"train": "samples", "validation": "images", "test": "test_images"}
     for split, count in counts.items():
         if count < 1:
             raise ValueError(f"{options[split]} is a number of images, at least 1, but is {count}.")

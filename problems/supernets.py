@@ -5,11 +5,11 @@ import json
 import os
 import warnings
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from torch import nn
 
 from ..supernet import Supernet
@@ -36,18 +36,30 @@ def cached(name: str, depends: Mapping[str, Any], make: Callable[[], Supernet]) 
     except RuntimeError as error:  # there is no home
         warnings.warn(f"the supernet cannot be kept for the next time: {error} {_REMEDY}", stacklevel=2)
         return make()
-    if path.exists():
-        try:
-            return Supernet.load(path)
-        except (ValueError, OSError) as error:
-            warnings.warn(f"the supernet kept from before is made anew: {error}", stacklevel=2)
+    if (kept := _loaded(path)) is not None:
+        return kept
+    with suppress(OSError):
+        path.unlink(missing_ok=True)
     supernet = make()
+    if (other := _loaded(path)) is not None:  # another process was first
+        return other
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         supernet.save(path)
-    except (OSError, SafetensorError) as error:
+    except OSError as error:
         warnings.warn(f"the supernet cannot be kept for the next time: {error}. {_REMEDY}", stacklevel=2)
     return supernet
+
+
+def _loaded(path: Path) -> Supernet | None:
+    """The supernet kept in a file, if there is one that can be used."""
+    if not path.exists():
+        return None
+    try:
+        return Supernet.load(path)
+    except (ValueError, OSError) as error:
+        warnings.warn(f"the supernet kept from before is made anew: {error}", stacklevel=3)
+        return None
 
 
 _REMEDY = "Name a folder that can be written in the environment variable PYMOO_STITCH_CACHE."

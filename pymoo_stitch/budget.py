@@ -1,7 +1,11 @@
-"""How many evaluations a pymoo termination allows."""
+"""How many evaluations, and how much time, a run may take."""
+
+import time
+from typing import Any
 
 import numpy as np
 from pymoo.core.termination import TerminateIfAll, Termination
+from pymoo.termination.max_time import TimeBasedTermination
 
 
 def max_evals(termination: Termination) -> float:
@@ -25,3 +29,19 @@ def budget_of(termination: Termination, pop_size: int | None) -> int | None:
 
 def _parts(termination: Termination) -> list[Termination]:
     return [*getattr(termination, "criteria", ()), *getattr(termination, "terminations", ())]
+
+
+class RunTime(TimeBasedTermination):
+    """Ends a run after so many seconds, those before it was cut included: a run that is started again has what is left."""
+
+    def __init__(self, seconds: float):
+        super().__init__(seconds)
+        self._since: float | None = None
+
+    def _update(self, algorithm: Any) -> float:
+        evaluations = algorithm.evaluator
+        if evaluations.is_replaying():
+            return 0.0
+        if self._since is None:
+            self._since = time.time() - evaluations.seconds_before
+        return (time.time() - self._since) / self.max_time

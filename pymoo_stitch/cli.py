@@ -3,6 +3,7 @@
 import argparse
 import errno
 import importlib
+import math
 import os
 import sys
 import traceback
@@ -16,7 +17,7 @@ ERROR, USAGE, INTERRUPTED = 1, 2, 130
 """What a shell is told, beside 0: something failed; the options are wrong (argparse's own); Ctrl-C."""
 
 _EXPECTED = (ValueError, TypeError, RuntimeError, OSError, ImportError)
-"""What our own messages come as. Anything else is a defect, and said to be one."""
+"""What our own messages come as. Of anything else the kind is told as well."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -42,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _message(error: Exception) -> str:
     if not isinstance(error, _EXPECTED):
-        return f"{type(error).__name__}: {error}. This is a defect; --traceback shows where."
+        return f"{type(error).__name__}: {error}; --traceback shows where."
     if isinstance(error, OSError) and error.strerror:
         what = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
         return f"{what}. Make room and start again." if error.errno in (errno.ENOSPC, errno.EDQUOT) else f"{what}."
@@ -77,7 +78,7 @@ def _parser() -> argparse.ArgumentParser:
     demo.add_argument(
         "--budget", type=_count, default=1_000, help="evaluations of each algorithm (default: %(default)s)"
     )
-    demo.add_argument("--seed", type=int, default=1, help="of the searches (default: %(default)s)")
+    demo.add_argument("--seed", type=_seed, default=1, help="of the searches (default: %(default)s)")
     demo.add_argument("--workers", type=_count, default=2, help="workers of the local cluster (default: %(default)s)")
 
     info = _add(
@@ -117,7 +118,7 @@ def _parser() -> argparse.ArgumentParser:
     search.add_argument(
         "--pop-size", type=_count, metavar="N", help="population size (default: by the algorithm and the budget)"
     )
-    search.add_argument("--seed", type=int, default=1, help="(default: %(default)s)")
+    search.add_argument("--seed", type=_seed, default=1, help="(default: %(default)s)")
     search.add_argument(
         "--output", metavar="FILE", help="the run's journal (default: PROBLEM-ALGORITHM-seedSEED.sqlite)"
     )
@@ -159,7 +160,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     export.add_argument("journals", nargs="+", metavar="journal", help="runs of one problem")
     export.add_argument("--output", required=True, metavar="FILE", help=".pt2 for torch.export, .onnx for ONNX")
-    export.add_argument("--retrain", type=_count, metavar="IMAGES", help="train its stitches on so many images first")
+    export.add_argument(
+        "--retrain",
+        type=_count,
+        metavar="SAMPLES",
+        help="train its stitches on so many images first, some of them several times",
+    )
     _add_origin(export)
     _add_choice(export)
 
@@ -176,7 +182,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     compare.add_argument("--pop-sizes", nargs="+", type=_count, metavar="N", help="each algorithm with each of these")
     compare.add_argument("--seeds", type=_count, default=5, help="how many (default: %(default)s)")
-    compare.add_argument("--seed", type=int, default=1, help="the first one (default: %(default)s)")
+    compare.add_argument("--seed", type=_seed, default=1, help="the first one (default: %(default)s)")
     compare.add_argument(
         "--output", default="comparison", metavar="DIR", help="folder to write to (default: %(default)s)"
     )
@@ -219,7 +225,7 @@ def _add_origin(parser: argparse.ArgumentParser) -> None:
 
 def _add_budget(parser: argparse.ArgumentParser, budget: str) -> None:
     parser.add_argument("--budget", type=_count, metavar="N", help=budget)
-    parser.add_argument("--time", type=_seconds, metavar="TIME", help="time limit: 90s, 30m, 24h")
+    parser.add_argument("--time", type=_seconds, metavar="TIME", help="time limit of a whole run: 90s, 30m, 24h")
 
 
 def _add_runner(parser: argparse.ArgumentParser) -> None:
@@ -237,9 +243,9 @@ def _add_choice(parser: argparse.ArgumentParser) -> None:
         "which network", "by default the cheapest that is as good as the best reference, or else the best"
     ).add_mutually_exclusive_group()
     choice.add_argument("--key", help="the one with this key, or the beginning of it")
-    choice.add_argument("--at-most", type=float, metavar="COST", help="the best of at most so many multiply-adds")
+    choice.add_argument("--at-most", type=_amount, metavar="COST", help="the best of at most so many multiply-adds")
     choice.add_argument(
-        "--at-least", type=float, metavar="METRIC", help="the cheapest that is at least so good on validation"
+        "--at-least", type=_amount, metavar="METRIC", help="the cheapest that is at least so good on validation"
     )
 
 
@@ -250,6 +256,22 @@ def _count(text: str) -> int:
         number = 0
     if number < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1.")
+    return number
+
+
+def _seed(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 0.")
+    return int(text)
+
+
+def _amount(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not 0 <= number < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of at least 0.")
     return number
 
 

@@ -2,9 +2,10 @@
 
 import inspect
 import os
+import shlex
 import sys
 from argparse import Namespace
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -14,21 +15,22 @@ import torch
 from pymoo.optimize import minimize
 from pymoo.termination.collection import TerminationCollection
 from pymoo.termination.max_eval import MaximumFunctionCallTermination
-from pymoo.termination.max_time import TimeBasedTermination
 
 from .algorithms import ALGORITHMS
+from .budget import RunTime
 from .cli import INTERRUPTED
 from .comparison import compare as run_all
 from .comparison import file_name
 from .evaluations import Evaluations, versions
-from .export import read_about
+from .export import check_path, read_about
 from .journal import JournalError
 from .problem import StitchProblem
-from .problems import PROBLEMS, get_problem, parse_options
+from .problems import PROBLEMS, find, get_problem, parse_options
 from .report import Point, Report
 from .runners import DaskRunner
 from .runs import Run
 from .segments import describe_subnetwork
+from .storage import check_place
 from .supernet import Supernet
 from .tables import table
 
@@ -74,21 +76,23 @@ def info(options: Namespace) -> None:
         _say("algorithms: " + ", ".join(ALGORITHMS))
         _say("versions: " + ", ".join(f"{name} {number}" for name, number in versions().items()))
         _say("device: " + (torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"))
-    elif what in PROBLEMS:
-        _say(inspect.getdoc(PROBLEMS[what]), "")
-        rows = [["option", "type", "default"], *_options_of(what)]
+    elif what in PROBLEMS or what.endswith(".py"):
+        _, make = find(what)
+        _say(inspect.getdoc(make) or what, "")
+        rows = [["option", "type", "default"], *_options_of(make)]
         _say("\n".join(table(rows)))
     elif not Path(what).is_file():
         raise ValueError(f"there is no problem and no file {what!r}. Problems: {', '.join(PROBLEMS)}.")
     elif Path(what).suffix in (".pt2", ".onnx"):
         _say("\n".join(_lines(read_about(what))))
-    elif Path(what).suffix == ".safetensors":
-        _say(Supernet.load(what).summary())
-    else:
+    elif _is_database(what):
         _say("\n".join(_about_run(Run.read(what))))
+    else:
+        _say(Supernet.load(what).summary())
 
 
 def build(options: Namespace) -> None:
+    check_place(options.output)
     problem = _problem(options)
     problem.space.save(options.output)
     _say(problem.space.summary(), "", f"Saved to {options.output}.")
@@ -115,14 +119,16 @@ def resume(options: Namespace) -> int | None:
 
 
 def report(options: Namespace) -> None:
+    Path(options.output).mkdir(parents=True, exist_ok=True)
     made = _report(options)
     print(made)
-    written = made.write(options.output, _choose(made, options))
+    written = made.write(options.output, _choose(made, options) if made.front else None)
     _say("\nWritten:\n" + "\n".join(f"  {path}" for path in written))
 
 
 def export(options: Namespace) -> None:
-    made = _report(options)
+    check_path(options.output)
+    made = _report(options, test=False)  # of which the chosen one is measured on test
     _export(made, _choose(made, options), options.output, options.retrain)
 
 
@@ -182,6 +188,10 @@ def _search(
     memo: Sequence[str],
 ) -> int | None:
     sizes = {} if pop_size is None else {"pop_size": pop_size}
+    if (run := _begun(journal)) and budget is not None and budget < min(len(run), run.budget or len(run)):
+        raise ValueError(
+            f"{journal} has {len(run):,} evaluations already, more than the budget of {budget:,}. Ask for more."
+        )
     with _runner(options) as runner:
         evaluations = Evaluations(runner=runner, journal=journal, memo=memo, progress=True)
         try:
@@ -194,19 +204,33 @@ def _search(
             )
         finally:
             evaluations.close()
-    print(Report([Run.read(journal)], problem, splits=("validation",)))
+    again = shlex.join(
+        [str(journal), *(["--problem", problem.origin["name"]] if problem.origin["name"] not in PROBLEMS else [])]
+    )
+    if evaluations.interrupted and not evaluations.real:
+        _say(f"Interrupted before the first evaluation was complete. Go on: pymoo-stitch resume {again}")
+        return INTERRUPTED
+    print(Report([Run.read(journal)], problem, test=False))
     counts = f"{evaluations.real:,} evaluations ({evaluations.replayed:,} of them from the journal, {evaluations.shared:,} from others)"
     _say(f"\n{counts}, {evaluations.skipped:,} skipped, {evaluations.failed:,} failed.")
     if evaluations.interrupted:
-        _say(f"Interrupted. Go on: pymoo-stitch resume {journal}")
+        _say(f"Interrupted. Go on: pymoo-stitch resume {again}")
         return INTERRUPTED
-    _say(f"The run is in {journal}. Next: pymoo-stitch report {journal}")
+    _say(f"The run is in {journal}. Next: pymoo-stitch report {again}")
     return None
+
+
+def _begun(journal: Path) -> Run | None:
+    """The run that a journal holds, if it holds any."""
+    try:
+        return Run.read(journal)
+    except (FileNotFoundError, JournalError):
+        return None
 
 
 def _termination(budget: int | None, seconds: int | None) -> Any:
     parts = [] if budget is None else [MaximumFunctionCallTermination(budget)]
-    parts += [] if seconds is None else [TimeBasedTermination(seconds)]
+    parts += [] if seconds is None else [RunTime(seconds)]
     return parts[0] if len(parts) == 1 else TerminationCollection(*parts)
 
 
@@ -225,9 +249,9 @@ def _runner(options: Namespace) -> Iterator[DaskRunner | None]:
         yield None
 
 
-def _report(options: Namespace) -> Report:
+def _report(options: Namespace, *, test: bool = True) -> Report:
     runs = [Run.read(path) for path in options.journals]
-    return Report(runs, _problem_of(runs, options))
+    return Report(runs, _problem_of(runs, options), test=test)
 
 
 def _choose(report: Report, options: Namespace) -> Point:
@@ -236,13 +260,13 @@ def _choose(report: Report, options: Namespace) -> Point:
 
 def _export(report: Report, chosen: Point, path: str | os.PathLike, retrain: int | None = None) -> Path:
     problem = report.problem
-    subnetwork, metrics = problem.subnetwork(chosen.x), chosen.metrics
+    subnetwork = problem.subnetwork(chosen.x)
     _say(describe_subnetwork(subnetwork), "")
     if retrain:
         if "calibration" not in problem.task.splits:
             raise ValueError("the task has no calibration images to retrain on. Export without --retrain.")
         subnetwork.fit(problem.task["calibration"].source, samples=retrain)
-        metrics = report.measure(subnetwork)
+    metrics = report.measure(subnetwork)
     rows = [
         ["", *metrics],
         *([name, *(f"{metrics[split][name]:.4f}" for split in metrics)] for name in problem.task.all_metrics),
@@ -257,8 +281,13 @@ def _export(report: Report, chosen: Point, path: str | os.PathLike, retrain: int
     return Path(path)
 
 
-def _options_of(name: str) -> Iterator[list[str]]:
-    for option in inspect.signature(PROBLEMS[name]).parameters.values():
+def _is_database(path: str) -> bool:
+    with open(path, "rb") as file:
+        return file.read(6) == b"SQLite"
+
+
+def _options_of(make: Callable[..., StitchProblem]) -> Iterator[list[str]]:
+    for option in inspect.signature(make).parameters.values():
         kind = option.annotation if isinstance(option.annotation, str) else inspect.formatannotation(option.annotation)
         yield [option.name, kind, "required" if option.default is option.empty else str(option.default)]
 

@@ -13,9 +13,12 @@ import numpy as np
 from pymoo.core.algorithm import Algorithm
 from pymoo.core.problem import Problem
 from pymoo.optimize import minimize
+from pymoo.termination import get_termination
 from scipy.stats import mannwhitneyu
 
+from .budget import budget_of
 from .evaluations import Evaluations
+from .journal import Journal
 from .runs import Run, labels
 from .tables import table
 
@@ -38,7 +41,7 @@ class Difference:
 
 
 class Comparison:
-    """Runs of several algorithms on one problem.
+    """Runs of several algorithms on one problem, compared by their hypervolumes after as many evaluations as all have.
 
     :param runs: one or more of each algorithm, with different seeds.
     :param ref_point: the hypervolume's reference point, in units of the objectives (`problem.hv_ref_point`).
@@ -56,8 +59,12 @@ class Comparison:
                 paths = ", ".join(str(run.path) for run in group if run.seed == again)
                 raise ValueError(f"{label} with seed {again} is there several times: {paths}. Name each run once.")
         self.curves = {label: [run.hypervolume(ref_point) for run in group] for label, group in self.runs.items()}
+        self.evaluations = min(map(len, runs))
         self.hypervolumes = {
-            label: {run.seed: float(curve[-1]) for run, curve in zip(group, self.curves[label], strict=True)}
+            label: {
+                run.seed: float(curve[self.evaluations - 1])
+                for run, curve in zip(group, self.curves[label], strict=True)
+            }
             for label, group in self.runs.items()
         }
 
@@ -84,7 +91,7 @@ class Comparison:
         seeds = sorted({seed for values in self.hypervolumes.values() for seed in values})
         several = len(seeds) > 1
         head = [
-            "hypervolume",
+            f"hypervolume after {self.evaluations:,}",
             "evaluations",
             *(["median", "quartiles"] if several else []),
             *(f"seed {s}" for s in seeds),
@@ -121,6 +128,9 @@ def compare(
 ) -> list[Run]:
     """Run each algorithm with each seed, one run after the other, each with a journal in the folder.
 
+    Journals in the folder that were planned for another budget are refused: their accuracy thresholds rose otherwise.
+    A limit of time is one of the whole run (`RunTime`), also if it is cut and goes on.
+
     All share one memo: a subnetwork that one run has evaluated is not computed again for another, but counts. Called
     again, runs that were complete are read, and one that was cut goes on.
 
@@ -142,6 +152,14 @@ def compare(
         for seed in seeds
         for name, make in algorithms.items()
     ]
+    budget = budget_of(get_termination(*termination) if isinstance(termination, tuple) else termination, None)
+    for path, *_ in journals:
+        planned = Run.read(path).budget if _has_begun(path) else budget
+        if planned != budget:
+            raise ValueError(
+                f"{path} was planned for {planned} evaluations, and {budget} are asked for now. Ask for as many, or choose "
+                "another folder."
+            )
     for path, make, seed in journals:
         others = [other for other, *_ in journals if other != path and other.is_file()]
         evaluations = Evaluations(runner=runner, journal=path, memo=others, progress=progress)
@@ -154,6 +172,11 @@ def compare(
         if evaluations.interrupted:
             raise KeyboardInterrupt
     return [Run.read(path) for path, *_ in journals]
+
+
+def _has_begun(path: Path) -> bool:
+    journal = Journal(path, create=False) if path.is_file() else None
+    return journal is not None and next(journal.rows(), None) is not None
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

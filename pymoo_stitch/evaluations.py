@@ -23,7 +23,7 @@ from pymoo.core.problem import Problem
 
 from .budget import budget_of
 from .interrupts import HeldInterrupt, end_interrupted
-from .journal import Journal, JournalError, Row, described, differences, digest, write_genotype
+from .journal import Journal, JournalError, Row, covered, described, differences, digest, write_genotype
 from .progress import Progress
 
 
@@ -79,6 +79,7 @@ class Evaluations(Evaluator):
         self.requested = self.real = self.skipped = self.failed = self.replayed = self.shared = 0
         self.skipped_in_a_row = 0
         self.interrupted = False
+        self.seconds_before = 0.0  # that the run took before it was cut
         self._requests = 0  # also those that were taken back
         self._problem: Problem | None = None
         self._known: dict[Any, tuple[int, dict[str, Any]]] = {}  # shared with copies, who see the first `real` of it
@@ -101,6 +102,8 @@ class Evaluations(Evaluator):
             self._open_journal(algorithm, own)
         for path in self.memo:
             other = Journal(path, create=False)
+            if other.run is None:  # it was cut before it began
+                continue
             about = (other.run or {}).get("problem")
             if found := differences(about, own, "problem"):
                 raise JournalError(f"{path} is of another problem and cannot be a memo here: {'; '.join(found)}.")
@@ -131,7 +134,7 @@ class Evaluations(Evaluator):
         }
         if journal.run is None:
             problem = algorithm.problem
-            about = {"budget": budget, "begun": datetime.now(UTC).isoformat(timespec="seconds"), "versions": versions()}
+            about = {"budget": budget, "begun": datetime.now(UTC).isoformat(), "versions": versions()}
             about["origin"] = getattr(problem, "origin", None)
             journal.begin(run | about, problem.n_obj, problem.n_ieq_constr, problem.n_eq_constr)
         elif found := [text for name in run for text in differences(journal.run.get(name), run[name], name)]:
@@ -140,6 +143,8 @@ class Evaluations(Evaluator):
                 "or choose another file for this one."
             )
         self._replay = deque(journal.rows())
+        times = [(row.result["begun"], row.result["ended"]) for row in self._replay if "begun" in row.result]
+        self.seconds_before = float(covered(times)[-1]) if times else 0.0
         self._journaled = {row.request: row.result for row in self._replay}
 
     def is_replaying(self) -> bool:

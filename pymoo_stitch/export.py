@@ -21,7 +21,7 @@ from torch import nn
 
 from .graph import INPUT
 from .importing import first_lines
-from .storage import no_constant, written_whole
+from .storage import check_place, no_constant, written_whole
 from .summary import describe_input
 
 if TYPE_CHECKING:
@@ -68,10 +68,7 @@ def export(
     :param metrics: what is known of its quality, as `{"test": {"accuracy": 0.9}}`.
     :return: what was written about the network, as `read_about` gives it.
     """
-    if (suffix := Path(path).suffix) not in _WRITERS:
-        raise ValueError(_unknown_suffix(path))
-    if suffix == ".onnx":
-        _require(*ONNX)
+    check_path(path)
     retrained = subnetwork.stitches is not subnetwork.supernet.stitches
     if subnetwork.n_stitches and not (subnetwork.supernet.is_fitted or retrained):
         warnings.warn("no stitch of this supernet has been fitted: call supernet.fit(images) first.", stacklevel=3)
@@ -86,10 +83,19 @@ def export(
                 "can be compared with it."
             )
         program = _program(module, subnetwork)
-        run, tolerance = _WRITERS[suffix](program, text, temporary)
+        run, tolerance = _WRITERS[Path(path).suffix](program, text, temporary)
         for batch, output in zip(batches, expected, strict=True):
             _compare(path, run(batch.clone()), output, tolerance)
     return json.loads(text)
+
+
+def check_path(path: str | os.PathLike) -> None:
+    """An error, before any work, if no network can be exported to this path."""
+    if (suffix := Path(path).suffix) not in _WRITERS:
+        raise ValueError(_unknown_suffix(path))
+    if suffix == ".onnx":
+        _require(*ONNX)
+    check_place(path)
 
 
 def read_about(path: str | os.PathLike) -> dict[str, Any]:
@@ -195,7 +201,7 @@ def _own_version() -> str | None:
 
 # -------------------------------------------------------------------------------------------------------------- writing
 
-Run = Callable[[torch.Tensor], torch.Tensor]
+Forward = Callable[[torch.Tensor], torch.Tensor]
 
 
 def _noise(size: int, shape: tuple[int, ...]) -> torch.Tensor:
@@ -232,7 +238,7 @@ def _compare(path: str | os.PathLike, found: torch.Tensor, expected: torch.Tenso
         )
 
 
-def _write_pt2(program: torch.export.ExportedProgram, about: str, path: Path) -> tuple[Run, float]:
+def _write_pt2(program: torch.export.ExportedProgram, about: str, path: Path) -> tuple[Forward, float]:
     buffer = io.BytesIO()  # torch's own writer ends the process when a disk is full, and writes the file's name into it
     torch.export.save(program, buffer, extra_files={ABOUT: about})
     path.write_bytes(buffer.getbuffer())
@@ -240,7 +246,7 @@ def _write_pt2(program: torch.export.ExportedProgram, about: str, path: Path) ->
         return torch.export.load(file).module(), 0.0
 
 
-def _write_onnx(program: torch.export.ExportedProgram, about: str, path: Path) -> tuple[Run, float]:
+def _write_onnx(program: torch.export.ExportedProgram, about: str, path: Path) -> tuple[Forward, float]:
     onnx, _, onnxruntime = _require(*ONNX)
     size = sum(tensor.nbytes for tensor in [*program.state_dict.values(), *program.constants.values()])
     if size > ONNX_LIMIT:

@@ -45,6 +45,8 @@ class Journal:
       the problem said, as JSON (`more ->> 'accuracy'`).
 
     Rows are committed before the algorithm sees them. Nothing in the file is ever executed.
+
+    :param create: whether it is to be written, and made if it is not there. Else it is read, and left as it is.
     """
 
     timeout = 10.0  # seconds to wait while another process holds the file
@@ -56,9 +58,17 @@ class Journal:
             raise FileNotFoundError(f"there is no journal {self.path}.")
         if not self.path.parent.is_dir():
             raise FileNotFoundError(f"the journal {self.path} cannot be made: there is no folder {self.path.parent}.")
+        if self.path.is_dir():
+            raise IsADirectoryError(f"the journal {self.path} cannot be made: it is a folder. Name a file in it.")
         with self._errors():
             # Whoever drops the last reference closes the file, from whatever thread.
-            self._db = sqlite3.connect(self.path, isolation_level=None, timeout=self.timeout, check_same_thread=False)
+            self._db = sqlite3.connect(
+                self.path if create else self._read_only(),
+                uri=not create,
+                isolation_level=None,
+                timeout=self.timeout,
+                check_same_thread=False,
+            )
             (application,), (version,) = (
                 self._db.execute(f"PRAGMA {name}").fetchone() for name in ("application_id", "user_version")
             )
@@ -67,9 +77,15 @@ class Journal:
                 raise JournalError(f"{self.path} is a database of something else, not a journal. Choose another file.")
             if tables and version != _VERSION:
                 raise JournalError(f"{self.path} is a journal of version {version}; this program reads {_VERSION}.")
-            self._db.execute("PRAGMA journal_mode = WAL")
-            self._db.execute("PRAGMA synchronous = NORMAL")
+            if create:
+                self._db.execute("PRAGMA journal_mode = WAL")
+                self._db.execute("PRAGMA synchronous = NORMAL")
             self.run = dict(self._read_run()) if "run" in tables else None
+
+    def _read_only(self) -> str:
+        """While somebody writes there is a `-wal` beside the file; without one, it can be read where nothing may be written."""
+        is_written = self.path.with_name(f"{self.path.name}-wal").exists()
+        return f"{self.path.absolute().as_uri()}?{'mode=ro' if is_written else 'immutable=1'}"
 
     def begin(self, run: Mapping[str, Any], n_obj: int, n_ieq_constr: int, n_eq_constr: int) -> None:
         """Write down what this run is, in a new file."""
@@ -289,3 +305,21 @@ def differences(old: Any, new: Any, name: str = "") -> list[str]:
 def _short(value: Any) -> str:
     text = json.dumps(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def covered(intervals: Sequence[tuple[float, float]]) -> np.ndarray:
+    """How much of the time before the end of each interval the intervals cover together, the longest so far."""
+    order = sorted(range(len(intervals)), key=lambda i: intervals[i][0])
+    merged: list[list[float]] = []
+    for i in order:
+        begin, end = intervals[i]
+        if merged and begin <= merged[-1][1]:
+            merged[-1][1] = max(merged[-1][1], end)
+        else:
+            merged.append([begin, end])
+    starts = np.array([begin for begin, _ in merged])
+    lengths = np.array([end - begin for begin, end in merged])
+    before = np.concatenate([[0.0], np.cumsum(lengths)])
+    ends = np.array([end for _, end in intervals])
+    block = np.searchsorted(starts, ends, side="right") - 1
+    return np.maximum.accumulate(before[block] + (ends - starts[block]))

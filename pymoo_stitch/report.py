@@ -3,9 +3,9 @@
 import csv
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from functools import cached_property
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +26,15 @@ from .tables import table
 
 @dataclass(frozen=True, eq=False)
 class Point:
-    """A network that runs found, or a reference, with all that is known of it.
+    """A network that runs found, or a reference, with all that is known of it. Splits are the one that was searched, as a
+    rule "validation", and "test".
 
     :param name: of a reference; of others the beginning of their key.
     :param found_by: the algorithms on whose front it is.
     :param metrics: by the names of the splits: each metric's value.
     :param F: the objectives [2] on each split.
     :param dominates: on each split, the names of the references that it dominates.
+    :param on_front: on each split, whether none of the others found dominates it.
     """
 
     name: str
@@ -43,7 +45,8 @@ class Point:
     found_by: tuple[str, ...]
     metrics: Mapping[str, Mapping[str, float]]
     F: Mapping[str, np.ndarray]
-    dominates: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    dominates: Mapping[str, tuple[str, ...]]
+    on_front: Mapping[str, bool]
 
 
 class Report:
@@ -63,20 +66,23 @@ class Report:
 
     :param runs: as `Run.read` gives them.
     :param problem: the one that was searched. A run of another is refused.
-    :param splits: those of the task that count.
+    :param test: whether to evaluate on the test split, if the task has one.
     """
 
-    def __init__(self, runs: Iterable[Run], problem: StitchProblem, *, splits: Sequence[str] = ("validation", "test")):
+    def __init__(self, runs: Iterable[Run], problem: StitchProblem, *, test: bool = True):
         runs = list(runs)
         if not runs:
             raise ValueError("a report is about one run or more; none is given.")
         own = identity(problem)
         for run in runs:
             if found := differences(run.about["problem"], own, "problem"):
-                raise ValueError(f"{run.path} is a run of another problem: {'; '.join(found)}.")
+                origin = f" (It was made from {run.origin}.)" if run.origin else ""
+                raise ValueError(f"{run.path} is a run of another problem: {'; '.join(found)}.{origin}")
         self.problem = problem
         self.comparison = Comparison(runs, problem.hv_ref_point)
-        self.splits = tuple(split for split in splits if split in problem.task.splits)
+        self.split = problem.split
+        own = [self.split, "test"] if test and "test" in problem.task.splits else [self.split]
+        self.splits = tuple(dict.fromkeys(own))
 
     @property
     def runs(self) -> list[Run]:
@@ -110,7 +116,7 @@ class Report:
             self._point(key[:8], x, tuple(labels), {split: evaluated[split][i] for split in self.splits})
             for i, (key, (x, labels)) in enumerate(found.items())
         ]
-        return sorted(points, key=lambda point: (point.multiply_adds, *point.F["validation"]))
+        return sorted(points, key=lambda point: tuple(point.F[self.split]))
 
     def _point(self, name: str, x: np.ndarray, found_by: tuple[str, ...], evaluated: Mapping[str, Any]) -> Point:
         subnetwork = self.problem.subnetwork(x)
@@ -122,12 +128,12 @@ class Report:
             split: tuple(other.name for other in others if dominates(f, other.F[split]))
             for split, f in objectives.items()
         }
-        return Point(
-            name, subnetwork.key, x, subnetwork.cost, subnetwork.n_stitches, found_by, metrics, objectives, beaten
-        )
+        on_front = {split: bool(one.get("on_front")) for split, one in evaluated.items()}
+        cost, stitches = subnetwork.cost, subnetwork.n_stitches
+        return Point(name, subnetwork.key, x, cost, stitches, found_by, metrics, objectives, beaten, on_front)
 
     def choose(self, *, key: str | None = None, at_most: float | None = None, at_least: float | None = None) -> Point:
-        """One network on the front, judged on validation: by default the cheapest one that is as good as the best
+        """One network on the front, judged on the split that was searched: by default the cheapest one that is as good as the best
         reference, or the best one if none is.
 
         :param key: the one whose key begins so.
@@ -137,7 +143,11 @@ class Report:
         if not self.front:
             raise ValueError("these runs found no network: all evaluations failed, or none meets the constraint.")
         metric = self.problem.task.metric
-        best = min(self.front, key=_error_first)
+
+        def error_first(point: Point) -> tuple[float, int]:
+            return point.F[self.split][1], point.multiply_adds
+
+        best = min(self.front, key=error_first)
         if key is not None:
             found = [point for point in self.front if point.key.startswith(key)]
             if len(found) != 1:
@@ -151,21 +161,23 @@ class Report:
             if not found:
                 least = self.front[0].multiply_adds
                 raise ValueError(f"no network on the front costs at most {at_most:,.0f}; the cheapest costs {least:,}.")
-            return min(found, key=_error_first)
+            return min(found, key=error_first)
         if at_least is None:
-            limit = min(point.F["validation"][1] for point in self.references)
+            limit = min(point.F[self.split][1] for point in self.references)
         else:
             limit = self.problem.metric.error(at_least)
-        found = [point for point in self.front if point.F["validation"][1] <= limit]
+        found = [point for point in self.front if point.F[self.split][1] <= limit]
         if not found and at_least is not None:
-            reached = best.metrics["validation"][metric]
+            reached = best.metrics[self.split][metric]
             raise ValueError(f"no network on the front reaches {metric} {at_least:g}; the best has {reached:.4f}.")
         return found[0] if found else best
 
     def measure(self, subnetwork: Subnetwork) -> dict[str, dict[str, float]]:
-        """Every metric of a subnetwork, also one with stitches of its own, on each split."""
+        """Every metric of a subnetwork, also one with stitches of its own, on the split that was searched and on test."""
         task, engine = self.problem.task, self.problem.engine
-        return {s: engine.evaluate([subnetwork], task[s], task.all_metrics)[0].metrics for s in self.splits}
+        splits = [split for split in dict.fromkeys([self.split, "test"]) if split in task.splits]
+        evaluate = partial(engine.evaluate, [subnetwork], metrics=task.all_metrics, progress=True)
+        return {split: dict(evaluate(split=task[split])[0].metrics) for split in splits}
 
     # ------------------------------------------------------------------------------------------------------------ text
 
@@ -193,15 +205,19 @@ class Report:
     def _above_floor(self) -> list[Point]:
         """Those on the front whose error the plots and the hypervolume look at."""
         floor = self.problem.hv_ref_point[1]
-        return [point for point in self.front if point.F["validation"][1] <= floor]
+        return [point for point in self.front if point.F[self.split][1] <= floor]
 
     def _verdict(self) -> list[str]:
         lines = [
             f"{len(self._above_floor())} of the {len(self.front)} networks on the front are above the accuracy floor."
         ]
+        if "test" in self.splits and self.front:
+            lines[0] += (
+                f" On test {sum(point.on_front['test'] for point in self.front)} of the {len(self.front)} are not dominated."
+            )
         for reference in self.references:
-            there = [point for point in self.front if reference.name in point.dominates["validation"]]
-            text = f"{len(there)} dominate {reference.name} on validation"
+            there = [point for point in self.front if reference.name in point.dominates[self.split]]
+            text = f"{len(there)} dominate {reference.name} on {self.split}"
             if "test" in self.splits and there:
                 text += f", {sum(reference.name in point.dominates['test'] for point in there)} of them still on test"
             lines.append(f"{text}.")
@@ -297,20 +313,21 @@ class Report:
         }
         row |= {f"{split}_{name}": v for split, values in point.metrics.items() for name, v in values.items()}
         row |= {f"dominates_on_{split}": "; ".join(names) for split, names in point.dominates.items()}
+        row |= {f"on_front_on_{split}": int(value) for split, value in point.on_front.items()}
         return row | {"genotype": write_genotype(point.x)}
 
     def _evaluations(self) -> Iterable[dict[str, Any]]:
-        times, _ = self._times()
         for label, group in self.comparison.runs.items():
             for run, curve in zip(group, self.comparison.curves[label], strict=True):
                 nonzero, active = self._stitches(run)
-                seconds = times(run)
+                elapsed, worked = run.elapsed() if run.has_own_times else None, run.worked()
                 for i, row in enumerate(run.rows):
                     yield {
                         "algorithm": label,
                         "seed": run.seed,
                         "evaluation": i + 1,
-                        "seconds": round(float(seconds[i]), 4),
+                        "elapsed": "" if elapsed is None else round(float(elapsed[i]), 4),
+                        "worked": round(float(worked[i]), 4),
                         "multiply_adds": run.F[i, 0],
                         "error": run.F[i, 1],
                         "hypervolume": curve[i],
@@ -339,10 +356,6 @@ class Report:
             "references": [self._flat(point) for point in self.references],
             "front": [self._flat(point) for point in self.front],
         }
-
-
-def _error_first(point: Point) -> tuple[float, int]:
-    return point.F["validation"][1], point.multiply_adds
 
 
 def _write_csv(path: Path, rows: Iterable[Mapping[str, Any]]) -> Path:

@@ -13,7 +13,7 @@ from pymoo.indicators.hv import Hypervolume
 from pymoo.util.nds.non_dominated_sorting import NonDominatedSorting
 
 from .algorithms import ALGORITHMS
-from .journal import Journal, JournalError, Row
+from .journal import Journal, JournalError, Row, covered
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,12 +38,12 @@ class Run:
         journal = Journal(path, create=False)
         try:
             if journal.run is None:
-                raise JournalError(f"{path} is a journal in which no run has begun.")
+                raise JournalError(f"{path} is a journal in which no run has begun. Start the run again, or delete it.")
             rows = tuple(journal.rows())
         finally:
             journal.close()
         if not rows:
-            raise JournalError(f"{path} holds no evaluation yet.")
+            raise JournalError(f"{path} holds no evaluation yet. Start the run again, or delete it.")
         return cls(Path(path), journal.run, rows)
 
     def __len__(self) -> int:
@@ -127,11 +127,11 @@ class Run:
     def has_own_times(self) -> bool:
         """Whether all was evaluated in this run, and nothing taken over from another."""
         begun = np.array([row.result.get("begun", np.nan) for row in self.rows])
-        return bool((begun >= datetime.fromisoformat(self.about["begun"]).timestamp() - 1).all())
+        return bool((begun >= datetime.fromisoformat(self.about["begun"]).timestamp()).all())
 
     def elapsed(self) -> np.ndarray:
         """Seconds until each evaluation was complete [N], without pauses, in which nothing was being evaluated."""
-        return _covered([(row.result["begun"], row.result["ended"]) for row in self.rows])
+        return covered([(row.result["begun"], row.result["ended"]) for row in self.rows])
 
     def worked(self) -> np.ndarray:
         """Seconds that workers had spent on evaluations when each was complete [N]."""
@@ -163,21 +163,3 @@ def labels(runs: Sequence[Run]) -> list[str]:
     for run in runs:
         sizes.setdefault(run.algorithm, set()).add(run.pop_size)
     return [f"{run.algorithm}, n = {run.pop_size}" if len(sizes[run.algorithm]) > 1 else run.algorithm for run in runs]
-
-
-def _covered(intervals: Sequence[tuple[float, float]]) -> np.ndarray:
-    """How much of the time before the end of each interval the intervals cover together, the longest so far."""
-    order = sorted(range(len(intervals)), key=lambda i: intervals[i][0])
-    merged: list[list[float]] = []
-    for i in order:
-        begin, end = intervals[i]
-        if merged and begin <= merged[-1][1]:
-            merged[-1][1] = max(merged[-1][1], end)
-        else:
-            merged.append([begin, end])
-    starts = np.array([begin for begin, _ in merged])
-    lengths = np.array([end - begin for begin, end in merged])
-    before = np.concatenate([[0.0], np.cumsum(lengths)])
-    ends = np.array([end for _, end in intervals])
-    block = np.searchsorted(starts, ends, side="right") - 1
-    return np.maximum.accumulate(before[block] + (ends - starts[block]))

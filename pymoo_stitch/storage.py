@@ -58,15 +58,21 @@ def save(contents: Contents, path: str | os.PathLike) -> None:
             raise OSError(f"cannot save to {path}: {error}") from error
 
 
-@contextmanager
-def written_whole(path: str | os.PathLike) -> Iterator[Path]:
-    """A temporary file beside `path`, to be written inside and put in place when that has gone well. If not, nothing of
-    it stays, and a file that was there before is as it was."""
+def check_place(path: str | os.PathLike) -> Path:
+    """The path of a file that can be written, as far as its folder tells."""
     path = Path(path).resolve()  # what a link points to is replaced, not the link
     if not path.parent.is_dir():
         raise FileNotFoundError(f"cannot save to {path}: the folder {path.parent} does not exist.")
     if path.is_dir():
         raise IsADirectoryError(f"cannot save to {path}: it is a folder. Name a file in it.")
+    return path
+
+
+@contextmanager
+def written_whole(path: str | os.PathLike) -> Iterator[Path]:
+    """A temporary file beside `path`, to be written inside and put in place when that has gone well. If not, nothing of
+    it stays, and a file that was there before is as it was."""
+    path = check_place(path)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         temporary.touch()

@@ -16,7 +16,7 @@ import torch
 from torch import fx, nn
 from tqdm import tqdm
 
-from . import export, fitting, storage
+from . import fitting, storage
 from .graph import INPUT, GraphBuilder, run_new_modules
 from .importing import ENSEMBLE, Normalization, check_name, default_name, unique_name
 from .matching import Match, Weight, check_options, match
@@ -343,7 +343,9 @@ class Subnetwork:
         >>> torch.export.load("network.pt2").module()(torch.rand(7, 1, 8, 8)).shape
         torch.Size([7, 10])
         """
-        return export.export(self, path, classes=classes, metrics=metrics)
+        from .export import export
+
+        return export(self, path, classes=classes, metrics=metrics)
 
     def __repr__(self) -> str:
         outputs = " + ".join(network.name for network in self.outputs)

@@ -3,6 +3,7 @@
 import os
 import re
 import resource
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -33,9 +34,14 @@ def command(cache, capfd, monkeypatch, tmp_path):
     return run
 
 
-@pytest.fixture(scope="session")
-def journal(shared_cache, tmp_path_factory):
+@pytest.fixture
+def journal(kept_journal, tmp_path):
     """A run of 60 evaluations."""
+    return shutil.copy(kept_journal, tmp_path / "run.sqlite")
+
+
+@pytest.fixture(scope="session")
+def kept_journal(shared_cache, tmp_path_factory):
     path = tmp_path_factory.mktemp("journal") / "run.sqlite"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYMOO_STITCH_CACHE", str(shared_cache))
@@ -103,11 +109,9 @@ def test_from_search_to_a_network(command, journal, tmp_path):
 
 
 def test_search_twice_is_search_once(command, journal):
-    budget = Run.read(journal).about["budget"]
-    before = len(Run.read(journal))
-    code, said, _ = command(f"search digits --budget {max(budget, before)} --output", journal)
+    code, said, _ = command("search digits --budget 60 --output", journal)
     assert code == 0
-    assert f"{before} of them from the journal" in said
+    assert "60 evaluations (60 of them from the journal" in said
 
 
 def test_build_and_use_a_supernet(command, tmp_path):
@@ -169,7 +173,9 @@ def problem(*, images: int = 100):
 
 def test_a_problem_of_ones_own(command, tmp_path):
     (tmp_path / "mine.py").write_text(OWN)
-    assert command("search mine.py --option images=3 --budget 5 --output run.sqlite")[0] == 0
+    code, said, _ = command("search mine.py --option images=3 --budget 5 --output run.sqlite")
+    assert code == 0
+    assert f"Next: pymoo-stitch report run.sqlite --problem {tmp_path / 'mine.py'}" in said
     (tmp_path / "mine.py").write_text(OWN + "\nraise SystemError('it was run')")
     code, _, errors = command("report run.sqlite")
     assert code == cli.ERROR
@@ -191,6 +197,8 @@ def test_a_problem_of_ones_own(command, tmp_path):
         ("search digits --budget 0", "'0' is not a whole number of at least 1"),
         ("search digits --budget many", "'many' is not a whole number"),
         ("search digits --time soon", "'soon' is not a time such as 90s"),
+        ("search digits --seed -1", "'-1' is not a whole number of at least 0"),
+        ("export run.sqlite --output a.pt2 --at-most nan", "'nan' is not a number of at least 0"),
         ("search digits --time 1e999h", "'1e999h' is not a time"),
         ("search digits --workers 2 --scheduler tcp://a:1", "not allowed with argument"),
         ("search digits --bugdet 5", "unrecognized arguments: --bugdet"),
@@ -217,6 +225,8 @@ def test_wrong_options(text, message, capsys):
         ("search mine.py", "mine.py"),
         ("search digits --budget 5 --output no/folder/run.sqlite", "there is no folder no/folder"),
         ("search digits --budget 5 --scheduler nowhere", "there is no Dask scheduler nowhere"),
+        ("search digits --budget 5 --scheduler text.pt2", "there is no Dask scheduler in text.pt2"),
+        ("search digits --budget 5 --output .", "it is a folder"),
         ("build digits --output no/folder/file", "folder"),
         ("resume run.sqlite", "there is no journal run.sqlite"),
         ("report run.sqlite", "there is no journal run.sqlite"),
@@ -238,10 +248,54 @@ def test_errors_are_one_sentence(text, message, command, tmp_path):
     assert "Traceback" not in errors
 
 
-def test_a_wrong_suffix_is_told_before_any_work(command, journal):
-    code, _, errors = command("export --output network.bin", journal)
+@pytest.mark.parametrize(
+    ("text", "message"), [("export --output network.bin", ".pt2"), ("export --output no/folder/a.pt2", "no/folder")]
+)
+def test_where_to_export_is_looked_at_before_any_work(text, message, command, journal, monkeypatch):
+    monkeypatch.setattr("pymoo_stitch.commands.Report", None)
+    code, _, errors = command(text, journal)
     assert code == cli.ERROR
-    assert ".pt2" in errors
+    assert message in errors
+
+
+def test_a_budget_that_is_used_up(command, journal):
+    code, _, errors = command("resume --budget 10", journal)
+    assert code == cli.ERROR
+    assert "has 60 evaluations already, more than the budget of 10" in errors
+
+
+def test_journals_that_may_not_be_written(command, journal, tmp_path):
+    before = sorted(path.name for path in tmp_path.iterdir())
+    content = journal.read_bytes()
+    os.chmod(journal, 0o444)
+    assert command("info", journal)[0] == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == before
+    assert journal.read_bytes() == content
+    (tmp_path / "empty").touch()
+    code, _, errors = command("report empty")
+    assert code == cli.ERROR
+    assert "no run has begun" in errors
+    assert (tmp_path / "empty").stat().st_size == 0
+
+
+def test_a_run_of_which_nothing_is_sound(command, journal, tmp_path):
+    with sqlite3.connect(journal) as db:
+        db.execute("update evaluations set failed = 'no memory'")
+    db.close()
+    assert command("report --output report", journal)[0] == 0
+    assert (tmp_path / "report" / "evaluations.csv").is_file()
+    assert command("export --output network.pt2", journal)[0] == cli.ERROR
+
+
+def test_what_a_file_is_shows_its_content(command, tmp_path):
+    command("build digits --output supernet")
+    code, said, _ = command("info supernet")
+    assert code == 0
+    assert "Supernet of 2 networks" in said
+    (tmp_path / "mine.py").write_text(OWN)
+    code, said, _ = command("info mine.py")
+    assert code == 0
+    assert re.search(r"^images +int +100$", said, re.MULTILINE)
 
 
 def test_the_journal_of_another_run(command, journal):
@@ -270,7 +324,7 @@ def test_tracebacks_and_defects(command, monkeypatch):
     monkeypatch.setattr("pymoo_stitch.commands.info", lambda options: {}["x"])
     code, _, errors = command("info")
     assert code == cli.ERROR
-    assert "KeyError: 'x'. This is a defect; --traceback shows where." in errors
+    assert "KeyError: 'x'; --traceback shows where." in errors
 
 
 def test_times_and_counts():

@@ -1,6 +1,7 @@
 """Comparing algorithms: every run is there, none is computed twice, and statistics are those of textbooks."""
 
 import itertools
+import time
 
 import numpy as np
 import pytest
@@ -9,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import rankdata
 
-from pymoo_stitch.algorithms import GOMEA, LKGOMEA, nsga2
+from pymoo_stitch.algorithms import GOMEA, LKGOMEA, AsyncGA, nsga2
+from pymoo_stitch.budget import RunTime
 from pymoo_stitch.comparison import Comparison, _p_value, compare, holm
 from pymoo_stitch.runs import Run
 
@@ -71,6 +73,37 @@ def test_the_table_shows_every_seed_and_every_loss(runs):
     assert difference.losses == lost
     assert "worse for seeds\n" in text
     assert text.rstrip().endswith(", ".join(map(str, lost)) or "none")
+
+
+def test_runs_are_compared_after_equally_many_evaluations(runs):
+    comparison = Comparison(runs, REF_POINT)
+    assert comparison.evaluations == 160 < max(map(len, runs))
+    assert "hypervolume after 160" in str(comparison)
+    for run in runs:
+        assert comparison.hypervolumes[run.algorithm][run.seed] == run.hypervolume(REF_POINT)[159]
+
+
+def test_another_budget_is_another_comparison(runs):
+    with pytest.raises(ValueError, match="was planned for 160 evaluations, and 200 are asked for"):
+        compare(Shifted(20), ALGORITHMS, ("n_evals", 200), seeds=[0], folder=runs[0].path.parent)
+
+
+def test_time_is_that_of_the_whole_run(tmp_path):
+    class Slow(Shifted):
+        def f(self, x):
+            time.sleep(0.02 * len(x))
+            return super().f(x)
+
+    for _ in range(2):  # the second time, nothing is left
+        runs = compare(Slow(30), {"GA": lambda: AsyncGA(pop_size=8)}, RunTime(1), seeds=[1, 2], folder=tmp_path)
+        assert all(0.9 < run.elapsed()[-1] < 1.5 for run in runs[:1])
+        assert all(10 < len(run) < 55 for run in runs[:1])
+
+
+def test_what_was_cut_before_it_began_is_no_obstacle(tmp_path):
+    (tmp_path / "gomea-seed2.sqlite").touch()
+    runs = compare(Shifted(10), {"GOMEA": lambda: GOMEA(pop_size=8)}, ("n_evals", 20), seeds=[1, 2], folder=tmp_path)
+    assert [len(run) for run in runs] == [20, 20]
 
 
 def test_one_run_has_no_statistics(runs):

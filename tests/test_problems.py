@@ -344,7 +344,7 @@ def cifar(tmp_path, cache, monkeypatch):
     return folder
 
 
-SMALL = {"images": 10, "test_images": 8, "calibration": 30}
+SMALL = {"images": 10, "test_images": 8, "samples": 30}
 
 
 def test_cifar10_from_an_archive(cifar):
@@ -425,7 +425,7 @@ def test_what_is_wrong_with_a_folder_is_said(cifar, change, error, message):
     ("options", "message"),
     [
         ({"images": 13}, "images is 13, but .* has 12 validation images"),
-        ({"calibration": 0}, "calibration is a number of images, at least 1, but is 0"),
+        ({"samples": 0}, "samples is a number of images, at least 1, but is 0"),
         ({"test_images": 10}, "test_images is 10, but .* has 9 test images"),
     ],
 )

@@ -52,6 +52,9 @@ def test_what_dominates_what(report):
         for split in ("validation", "test"):
             beaten = [r.name for r in report.references if dominates(point.F[split], r.F[split])]
             assert list(point.dominates[split]) == beaten
+        assert point.on_front["test"] == (
+            not any(dominates(other.F["test"], point.F["test"]) for other in report.front)
+        )
     text = str(report)
     for reference in report.references:
         there = [point for point in report.front if reference.name in point.dominates["validation"]]
@@ -113,8 +116,10 @@ def test_files_hold_everything(report, runs, tmp_path):
         assert [float(row["error"]) for row in own] == run.F[:, 1].tolist()
         assert [row["key"] for row in own] == [row.key for row in run.rows]
         assert all(int(row["active_stitches"]) <= int(row["nonzero_stitches"]) for row in own)
-        assert float(own[-1]["hypervolume"]) == report.comparison.hypervolumes[run.algorithm][run.seed]
-        assert [float(row["seconds"]) for row in own] == sorted(float(row["seconds"]) for row in own)
+        last = own[report.comparison.evaluations - 1]
+        assert float(last["hypervolume"]) == report.comparison.hypervolumes[run.algorithm][run.seed]
+        assert [float(row["worked"]) for row in own] == pytest.approx(run.worked().tolist(), abs=1e-4)
+        assert bool(own[-1]["elapsed"]) == run.has_own_times
     document = json.loads((tmp_path / "new/folder/report.json").read_text())
     assert len(document["front"]) == len(report.front)
     assert document["problem"]["origin"] == {"name": "digits", "options": {}}
@@ -125,7 +130,7 @@ def test_files_hold_everything(report, runs, tmp_path):
 
 
 def test_a_task_without_test_images(digits, runs):
-    report = Report(runs[:1], digits, splits=("validation",))
+    report = Report(runs[:1], digits, test=False)
     assert "test" not in str(report)
     assert all(set(point.metrics) == {"validation"} for point in report.front)
 
@@ -133,6 +138,17 @@ def test_a_task_without_test_images(digits, runs):
 def test_time_is_the_runs_own_unless_it_took_results_over(digits, runs):
     assert runs[0].has_own_times
     assert Report(runs[:1], digits).plot_hypervolume(over_time=True).axes[0].get_xlabel() == "time (minutes)"
+    assert not all(run.has_own_times for run in runs)  # they share a memo
+    assert Report(runs, digits).plot_hypervolume(over_time=True).axes[0].get_xlabel() == "workers' time (minutes)"
+
+
+def test_what_was_searched_is_what_counts(digits, tmp_path):
+    problem = StitchProblem(digits.space, digits.task, split="test", batch_size=500)
+    (run,) = compare(problem, {"NSGA-II": lambda: nsga2(pop_size=20)}, ("n_evals", 20), seeds=[1], folder=tmp_path)
+    report = Report([run], problem)
+    assert report.splits == ("test",)
+    assert {tuple(point.F["test"]) for point in report.front} == {tuple(f) for f in run.F[run.front]}
+    assert report.choose() in report.front
 
 
 def test_runs_in_which_all_failed(digits, runs, tmp_path):

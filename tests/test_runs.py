@@ -12,7 +12,8 @@ from pymoo.optimize import minimize
 
 from pymoo_stitch import Evaluations, JournalError
 from pymoo_stitch.algorithms import ALGORITHMS, GOMEA, LKGOMEA, nsga2
-from pymoo_stitch.runs import Run, _covered, dominates, front_of, labels
+from pymoo_stitch.journal import covered
+from pymoo_stitch.runs import Run, dominates, front_of, labels
 
 
 def search(path, algorithm=None, seed=1, n=200, memo=(), problem=None):
@@ -76,7 +77,7 @@ def test_covered_time_is_counted_once(intervals):
     intervals = [(begin, begin + length) for begin, length in intervals]
     seconds = {t for begin, end in intervals for t in range(begin, end)}
     obvious = np.maximum.accumulate([sum(t < end for t in seconds) for _, end in intervals])
-    assert _covered(intervals).tolist() == obvious.tolist()
+    assert covered(intervals).tolist() == obvious.tolist()
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5), st.booleans()), max_size=12))

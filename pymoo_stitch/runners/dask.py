@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import json
 import math
 import os
 import queue
@@ -15,6 +16,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import cloudpickle
@@ -95,6 +97,8 @@ class DaskRunner:
                 raise ValueError(f"{name} is at least 1, but is {value}.")
         if time_limit is not None and time_limit <= 0:
             raise ValueError(f"time_limit is a time in seconds, but is {time_limit}.")
+        if scheduler_file is not None:
+            _check_scheduler_file(scheduler_file)
         self.group, self.time_limit = group, time_limit
         self._owned: list[Any] = []  # what is closed in the end, the last first
         if not given:
@@ -396,6 +400,16 @@ def _evaluate(name: str, X: np.ndarray, limit: float | None) -> tuple[str, float
         return str(worker.name), begun, time.time(), results
     finally:
         watchdog.cancel()
+
+
+def _check_scheduler_file(path: str | os.PathLike) -> None:
+    """An error if Dask would wait for this file for ever, or find no address in it."""
+    try:
+        address = json.loads(Path(path).read_text())["address"]
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise ConnectionError(f"there is no Dask scheduler in {path}: {type(error).__name__}: {error}") from error
+    if not isinstance(address, str):
+        raise ConnectionError(f"there is no Dask scheduler in {path}: its address is {address!r}.")
 
 
 # ------------------------------------------------------------------------------------------------------ on this machine
