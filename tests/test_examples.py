@@ -99,6 +99,7 @@ SMALLER = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:images are 64×64, but other sizes were trained for")
 @pytest.mark.parametrize("page", SMALLER)
 def test_the_code_in_the_pages_runs(page, execute):
     code = "\n".join(re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL))
