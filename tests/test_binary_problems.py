@@ -81,6 +81,7 @@ def test_more_than_the_said_number_of_functions_is_not_read(tmp_path):
     assert BestOfTraps(path).evaluate(optimum)[0, 0] == -best_of_traps(optimum[0], [first]) > -10
 
 
+@pytest.mark.slow
 def test_lk_gomea_reaches_an_optimum_of_best_of_traps(tmp_path):
     problem = BestOfTraps(written(tmp_path / "traps.txt", random_traps(3, 2, 20)))
     algorithm, needed = run_to_front(problem, LKGOMEA(pop_size=128), 5_000, seed=1)

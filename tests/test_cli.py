@@ -135,6 +135,7 @@ def test_info(command):
     assert re.search(r"^data +\S*Path +required$", said, re.MULTILINE)
 
 
+@pytest.mark.slow
 def test_compare(command, tmp_path):
     code, said, _ = command(
         "compare digits --algorithms gomea nsga-ii --pop-sizes 8 16 --seeds 2 --budget 30 --output c"
@@ -156,6 +157,7 @@ def test_the_smallest_budget(command):
     assert "1 evaluations" in said
 
 
+@pytest.mark.slow
 def test_workers(command):
     code, said, errors = command("search digits --budget 40 --workers 2")
     assert code == 0
@@ -336,7 +338,8 @@ def test_times_and_counts():
     assert cli._algorithm("nsga2") == cli._algorithm("nsga-ii") == "NSGA-II"
 
 
-@pytest.mark.parametrize("workers", [[], pytest.param(["--workers", "2"], marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [[], ["--workers", "2"]])
 def test_ctrl_c_ends_a_search_that_can_go_on(workers, cache, digits, tmp_path):
     path = tmp_path / "run.sqlite"
     search = process("search", "digits", "--budget", "100000", "--output", path, *workers, start_new_session=True)

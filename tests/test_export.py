@@ -129,6 +129,7 @@ def test_outputs_per_pixel_are_exported(check, suffix, tmp_path):
     assert about["output"] == {"shape": [5, 8, 8], "dtype": "float32"}
 
 
+@pytest.mark.slow
 def test_timm_models_of_convolutions_and_of_tokens_are_exported(tmp_path):
     example = torch.rand(1, 3, 64, 64)
     models = {"resnet": timm.create_model("test_resnet"), "vit": timm.create_model("test_vit", img_size=64)}

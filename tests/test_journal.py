@@ -755,7 +755,7 @@ def kill_and_resume(name, path, budget, size, kills, rng):
     return counts
 
 
-@pytest.mark.parametrize("name", ["LK-GOMEA", "NSGA-II"])
+@pytest.mark.parametrize("name", ["LK-GOMEA", pytest.param("NSGA-II", marks=pytest.mark.slow)])
 def test_killed_again_and_again_a_run_ends_as_if_nothing_had_happened(tmp_path, name):
     counts = kill_and_resume(name, tmp_path / "journal", 300, SIZE, 3, random.Random(1))
     assert 0 < counts[-1] < 300

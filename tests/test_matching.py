@@ -211,6 +211,7 @@ def check_matching(networks, expected):
     assert len(found.matches) == found.bound == expected
 
 
+@pytest.mark.slow
 def test_resnet50_and_resnext50_have_174_matches():
     networks = timm_networks("resnet50", "resnext50_32x4d")
     assert networks[0].cost == 4_089_184_256

@@ -705,6 +705,7 @@ def test_the_voc_pair_of_the_paper(devkit, empty_cache, monkeypatch):
 # ----------------------------------------------------------------------------------------------------------------- docs
 
 
+@pytest.mark.slow
 def test_the_code_of_own_pair_runs(tmp_path):
     blocks = re.findall(
         r"```python\n(.*?)```", (ROOT / "docs" / "own-pair.md").read_text().replace("160", "64"), re.DOTALL
