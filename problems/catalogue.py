@@ -101,7 +101,7 @@ def imagenet_b(
 ) -> "StitchProblem":
     """Pair (b) of the paper: timm's ResNet-50 and ResNeXt-50 (32×4d) on ImageNet, at 224.
 
-    The options and the data are those of imagenet-a.
+    The options and the data are those of imagenet-a: `pymoo-stitch info imagenet-a` explains them.
     """
     options = locals()
     from .imagenet import problem

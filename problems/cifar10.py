@@ -44,7 +44,10 @@ def problem(*, data: Path, images: int, test_images: int, samples: int, supernet
         if count < 1:
             raise ValueError(f"{options[split]} is a number of images, at least 1, but is {count}.")
     if not data.is_dir():
-        raise FileNotFoundError(f"there is no folder {data} to read the networks and images of CIFAR-10 from.")
+        raise FileNotFoundError(
+            f"there is no folder {data} to read the networks and images of CIFAR-10 from. {IMAGES_FROM}; "
+            "`pymoo-stitch info cifar10` says what else it holds."
+        )
     found = _splits(data, counts)
     for split, count in counts.items():
         if count > len(found[split][0]):

@@ -22,7 +22,11 @@ _EXPECTED = (ValueError, TypeError, RuntimeError, OSError, ImportError)
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; its exit code."""
-    options = _parser().parse_args(arguments)
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    if options.command is None:
+        parser.print_help()
+        return USAGE
     warnings.showwarning = _show_warning
     try:
         # What a command needs is imported when it is run: torch takes seconds, and `--help` should not.
@@ -64,7 +68,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Stitch trained networks into a supernet and search it for networks that cost less and err less.",
         epilog="Begin with: pymoo-stitch demo",
     )
-    commands = parser.add_subparsers(dest="command", metavar="command", required=True)
+    commands = parser.add_subparsers(dest="command", metavar="command")
 
     demo = _add(
         commands,

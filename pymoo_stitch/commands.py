@@ -1,9 +1,12 @@
 """What each command of the command line does, given its options. Each returns an exit code, None for success."""
 
 import inspect
+import json
 import os
+import re
 import shlex
 import sys
+import textwrap
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -78,13 +81,15 @@ def info(options: Namespace) -> None:
         _say("device: " + (torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"))
     elif what in PROBLEMS or what.endswith(".py"):
         _, make = find(what)
-        _say(inspect.getdoc(make) or what, "")
-        rows = [["option", "type", "default"], *_options_of(make)]
-        _say("\n".join(table(rows)))
+        text, *parameters = re.split(r"^:param ", inspect.getdoc(make) or what, flags=re.MULTILINE)
+        said = {name: " ".join(rest.split()) for name, _, rest in (part.partition(":") for part in parameters)}
+        _say(text.rstrip(), "", "Options, as --option NAME=VALUE:")
+        for name, kind, default in _options_of(make):
+            _say(textwrap.fill(f"{name} ({kind}, {default}): {said.get(name, '')}", 110, subsequent_indent="    "))
     elif not Path(what).is_file():
         raise ValueError(f"there is no problem and no file {what!r}. Problems: {', '.join(PROBLEMS)}.")
     elif Path(what).suffix in (".pt2", ".onnx"):
-        _say("\n".join(_lines(read_about(what))))
+        _say(json.dumps(read_about(what), indent=2, ensure_ascii=False))
     elif _is_database(what):
         _say("\n".join(_about_run(Run.read(what))))
     else:
@@ -122,7 +127,10 @@ def report(options: Namespace) -> None:
     Path(options.output).mkdir(parents=True, exist_ok=True)
     made = _report(options)
     print(made)
-    written = made.write(options.output, _choose(made, options) if made.front else None)
+    chosen = _choose(made, options) if made.front else None
+    if chosen is not None:
+        _say("", f"Drawn is {chosen.name}:", describe_subnetwork(made.problem.subnetwork(chosen.x)))
+    written = made.write(options.output, chosen)
     _say("\nWritten:\n" + "\n".join(f"  {path}" for path in written))
 
 
@@ -195,7 +203,7 @@ def _search(
     with _runner(options) as runner:
         evaluations = Evaluations(runner=runner, journal=journal, memo=memo, progress=True)
         try:
-            minimize(
+            result = minimize(
                 problem,
                 ALGORITHMS[algorithm](**sizes),
                 _termination(budget, options.time),
@@ -204,15 +212,16 @@ def _search(
             )
         finally:
             evaluations.close()
-    again = shlex.join(
-        [str(journal), *(["--problem", problem.origin["name"]] if problem.origin["name"] not in PROBLEMS else [])]
-    )
+    name = problem.origin["name"]
+    again = shlex.join([str(journal), *([] if name in PROBLEMS else ["--problem", name])])
     if evaluations.interrupted and not evaluations.real:
-        _say(f"Interrupted before the first evaluation was complete. Go on: pymoo-stitch resume {again}")
+        _say("Interrupted before the first evaluation was complete: start the same command again.")
         return INTERRUPTED
     print(Report([Run.read(journal)], problem, test=False))
     counts = f"{evaluations.real:,} evaluations ({evaluations.replayed:,} of them from the journal, {evaluations.shared:,} from others)"
     _say(f"\n{counts}, {evaluations.skipped:,} skipped, {evaluations.failed:,} failed.")
+    if evaluations.real < (size := result.algorithm.pop_size):
+        _say(f"That is less than the population of {size}: ask for more, or for a smaller one (--pop-size).")
     if evaluations.interrupted:
         _say(f"Interrupted. Go on: pymoo-stitch resume {again}")
         return INTERRUPTED
@@ -262,22 +271,25 @@ def _export(report: Report, chosen: Point, path: str | os.PathLike, retrain: int
     problem = report.problem
     subnetwork = problem.subnetwork(chosen.x)
     _say(describe_subnetwork(subnetwork), "")
-    if retrain:
+    if same := [reference.name for reference in report.references if reference.key == chosen.key]:
+        _say(f"This is {same[0]} itself: nothing that was found is as good for what you ask.", "")
+    elif chosen.F[report.split][1] > problem.hv_ref_point[1]:
+        _say("This is far worse than the networks it is made of: search longer.", "")
+    columns = report.measure(subnetwork)
+    metrics = columns
+    if retrain and not subnetwork.n_stitches:
+        _say("It uses no stitch: there is nothing to retrain.", "")
+    elif retrain:
         if "calibration" not in problem.task.splits:
             raise ValueError("the task has no calibration images to retrain on. Export without --retrain.")
         subnetwork.fit(problem.task["calibration"].source, samples=retrain)
-    metrics = report.measure(subnetwork)
-    rows = [
-        ["", *metrics],
-        *([name, *(f"{metrics[split][name]:.4f}" for split in metrics)] for name in problem.task.all_metrics),
-    ]
-    _say("\n".join(table(rows)), "")
+        metrics = report.measure(subnetwork)
+        columns = columns | {f"{split}, retrained": values for split, values in metrics.items()}
+    rows = [[name, *(f"{values[name]:.4f}" for values in columns.values())] for name in problem.task.all_metrics]
+    _say("\n".join(table([["", *columns], *rows])), "")
     subnetwork.export(path, classes=problem.task.classes, metrics=metrics)
-    _say(
-        f"Saved to {path}. To use it: torch.export.load({str(path)!r}).module()(images)"
-        if str(path).endswith(".pt2")
-        else f"Saved to {path}."
-    )
+    use = f" To use it: torch.export.load({str(path)!r}).module()(images)" if str(path).endswith(".pt2") else ""
+    _say(f"Saved to {path}.{use}")
     return Path(path)
 
 
@@ -286,32 +298,25 @@ def _is_database(path: str) -> bool:
         return file.read(6) == b"SQLite"
 
 
-def _options_of(make: Callable[..., StitchProblem]) -> Iterator[list[str]]:
+def _options_of(make: Callable[..., StitchProblem]) -> Iterator[tuple[str, str, str]]:
     for option in inspect.signature(make).parameters.values():
-        kind = option.annotation if isinstance(option.annotation, str) else inspect.formatannotation(option.annotation)
-        yield [option.name, kind, "required" if option.default is option.empty else str(option.default)]
+        kind = getattr(option.annotation, "__name__", str(option.annotation)).replace("pathlib.", "").lower()
+        yield option.name, kind, "required" if option.default is option.empty else f"default {option.default}"
 
 
 def _about_run(run: Run) -> list[str]:
-    front = run.F[run.front]
     lines = [
-        f"A run of {run.algorithm} (population {run.pop_size}, seed {run.seed}), begun {run.about['begun']}",
+        f"A run of {run.algorithm} (population {run.pop_size}, seed {run.seed}), begun {run.about['begun'][:19]} UTC",
         f"problem      {run.origin['name'] if run.origin else run.about['problem']['class']}, {run.about['problem']['n_var']} variables",
         f"evaluations  {len(run):,} of {run.budget:,}" if run.budget else f"evaluations  {len(run):,}",
         f"failed       {sum(bool(row.result['failed']) for row in run.rows):,}",
-        f"front        {len(front)} networks",
+        f"front        {len(run.front)}",
         "versions     " + ", ".join(f"{name} {number}" for name, number in run.about["versions"].items()),
         "",
     ]
-    rows = [["network", *(f"F{i + 1}" for i in range(front.shape[1]))]]
-    rows += [[run.rows[i].key[:8], *(f"{value:,.6g}" for value in run.F[i])] for i in run.front]
+    rows = [["network", "multiply-adds", "error"]]
+    rows += [[run.rows[i].key[:8], f"{run.F[i, 0]:,.0f}", f"{run.F[i, 1]:.4f}"] for i in run.front]
     return lines + table(rows)
-
-
-def _lines(about: dict[str, Any]) -> Iterator[str]:
-    for name, value in about.items():
-        text = str(value)
-        yield f"{name:<16}{text if len(text) <= 200 else f'{text[:197]}...'}"
 
 
 def _first_line(make: Any) -> str:

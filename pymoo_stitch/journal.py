@@ -53,7 +53,7 @@ class Journal:
     _db: sqlite3.Connection | None = None
 
     def __init__(self, path: str | os.PathLike, *, create: bool = True):
-        self.path = Path(path)
+        self.path, self._writes = Path(path), create
         if not create and not self.path.is_file():
             raise FileNotFoundError(f"there is no journal {self.path}.")
         if not self.path.parent.is_dir():
@@ -183,10 +183,12 @@ class Journal:
                 "malformed": "It is damaged. Restore a copy, or choose another file",
             }
             remedy = next((advice for sign, advice in remedies.items() if sign in text), "Mend that")
-            raise JournalError(
-                f"the journal {self.path} cannot be used: {text}. {remedy}, and start the same run again: it goes on "
-                "behind the last evaluation that was committed."
-            ) from error
+            after = (
+                f"{remedy}, and start the same run again: it goes on behind the last evaluation that was committed."
+                if self._writes
+                else f"{remedy}."
+            )
+            raise JournalError(f"the journal {self.path} cannot be used: {text}. {after}") from error
 
 
 def write_genotype(x: np.ndarray) -> str:

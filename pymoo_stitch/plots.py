@@ -22,7 +22,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 from matplotlib.patheffects import withStroke
 from matplotlib.textpath import text_to_path
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import FuncFormatter, MaxNLocator, ScalarFormatter
 from matplotlib.transforms import Bbox
 from pymoo.util.nds.non_dominated_sorting import NonDominatedSorting
 
@@ -131,6 +131,7 @@ def plot_fronts(
         ax.xaxis.set_major_formatter(FuncFormatter(_plain))
         ax.xaxis.set_major_locator(MaxNLocator(6, steps=_TICKS))
         ax.tick_params(labelleft=True)
+        ax.yaxis.set_major_formatter(ScalarFormatter(useOffset=False))
         _shade(ax, {name: place(np.array([r]))[0] for name, r in networks[split].items()}, sign)
         for number, label in enumerate(part):
             F = part[label]
@@ -310,7 +311,7 @@ def _rounded_up(worst: float, best: float) -> float:
         limit = math.ceil(round(worst / step, 6)) * step
         if limit - worst <= worst - best:
             break
-    return limit if best < worst else math.ceil(round(worst / 0.1, 6)) * 0.1
+    return limit if best < worst else max(1, math.ceil(round(worst / 0.1, 6))) * 0.1
 
 
 def _limits(places: np.ndarray, floor: float, sign: int) -> tuple[tuple[float, float], tuple[float, float]]:

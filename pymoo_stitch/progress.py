@@ -20,7 +20,9 @@ class Progress:
 
     def __init__(self, algorithm: Algorithm):
         limit = max_evals(algorithm.termination)
-        self._bar = tqdm(total=int(limit) if np.isfinite(limit) else None, unit=" evaluations", dynamic_ncols=True)
+        often = 0.1 if sys.stderr.isatty() else 10.0  # a file should not be filled with bars
+        total = int(limit) if np.isfinite(limit) else None
+        self._bar = tqdm(total=total, unit=" evaluations", dynamic_ncols=True, mininterval=often)
         self._algorithm = weakref.ref(algorithm)  # so that the bar ends with it
         if dashboard := getattr(_runner(algorithm), "dashboard", None):
             self._bar.write(f"Dask's dashboard: {dashboard}", file=sys.stderr)

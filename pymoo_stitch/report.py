@@ -132,6 +132,12 @@ class Report:
         cost, stitches = subnetwork.cost, subnetwork.n_stitches
         return Point(name, subnetwork.key, x, cost, stitches, found_by, metrics, objectives, beaten, on_front)
 
+    @cached_property
+    def found(self) -> list[Point]:
+        """The networks on the front that are no references, and that none found by another algorithm dominates."""
+        known = {point.key for point in self.references}
+        return [point for point in self.front if point.key not in known and point.on_front[self.split]]
+
     def choose(self, *, key: str | None = None, at_most: float | None = None, at_least: float | None = None) -> Point:
         """One network on the front, judged on the split that was searched: by default the cheapest one that is as good as the best
         reference, or the best one if none is.
@@ -185,38 +191,39 @@ class Report:
         return "\n".join([*self._points(), "", *self._verdict(), "", str(self.comparison)])
 
     def _points(self, most: int = 12) -> list[str]:
-        """References, and of the front so many, evenly spread."""
+        """References, and of what was found above the floor so many, evenly spread."""
         metric, ensemble = self.problem.task.metric, max(point.multiply_adds for point in self.references)
         shown = self._above_floor()
         if len(shown) > most:
             shown = [shown[i] for i in np.linspace(0, len(shown) - 1, most).round().astype(int)]
+        several = len(self.comparison.runs) > 1
         columns = [f"{metric}, {split}" for split in self.splits]
         wins = [f"dominates on {split}" for split in self.splits]
-        rows = [["network", "multiply-adds", "of dearest", *columns, "stitches", *wins]]
+        rows = [["network", "multiply-adds", "of dearest", *columns, "stitches", *wins, *["found by"] * several]]
         for point in [*self.references, *shown]:
             rows.append(
                 [point.name, f"{point.multiply_adds:,}", f"{point.multiply_adds / ensemble:.0%}"]
                 + [f"{point.metrics[split][metric]:.4f}" for split in self.splits]
                 + [f"{point.stitches}"]
                 + [", ".join(point.dominates[split]) for split in self.splits]
+                + [", ".join(point.found_by)] * several
             )
         return table(rows)
 
     def _above_floor(self) -> list[Point]:
-        """Those on the front whose error the plots and the hypervolume look at."""
+        """Those found whose error the plots and the hypervolume look at."""
         floor = self.problem.hv_ref_point[1]
-        return [point for point in self.front if point.F[self.split][1] <= floor]
+        return [point for point in self.found if point.F[self.split][1] <= floor]
 
     def _verdict(self) -> list[str]:
-        lines = [
-            f"{len(self._above_floor())} of the {len(self.front)} networks on the front are above the accuracy floor."
-        ]
-        if "test" in self.splits and self.front:
-            lines[0] += (
-                f" On test {sum(point.on_front['test'] for point in self.front)} of the {len(self.front)} are not dominated."
-            )
+        floor = self.problem.hv_ref_point[1]
+        bound = f"{1 - floor:g}" if self.problem.metric.best > self.problem.metric.worst else f"{floor:g}"
+        n, above = len(self.found), len(self._above_floor())
+        lines = [f"Found on the front: {n}, of which {above} are above the floor, {self.problem.task.metric} {bound}."]
+        if "test" in self.splits and n:
+            lines[0] += f" On test {sum(point.on_front['test'] for point in self.found)} of them are not dominated."
         for reference in self.references:
-            there = [point for point in self.front if reference.name in point.dominates[self.split]]
+            there = [point for point in self.found if reference.name in point.dominates[self.split]]
             text = f"{len(there)} dominate {reference.name} on {self.split}"
             if "test" in self.splits and there:
                 text += f", {sum(reference.name in point.dominates['test'] for point in there)} of them still on test"
@@ -240,14 +247,15 @@ class Report:
         """Over evaluations, or over time: that since a run began where all runs have evaluated everything themselves,
         else the time that workers spent on evaluations."""
         times, label = self._times()
+        seconds, unit = (60, "minutes") if max(times(run)[-1] for run in self.runs) > 120 else (1, "seconds")
         curves = {
             name: [
-                (times(run) / 60 if over_time else np.arange(1, len(run) + 1), curve)
+                (times(run) / seconds if over_time else np.arange(1, len(run) + 1), curve)
                 for run, curve in zip(group, self.comparison.curves[name], strict=True)
             ]
             for name, group in self.comparison.runs.items()
         }
-        return plot_hypervolume(curves, x_label=f"{label} (minutes)" if over_time else "evaluations")
+        return plot_hypervolume(curves, x_label=f"{label} ({unit})" if over_time else "evaluations")
 
     def _times(self) -> tuple[Callable[[Run], np.ndarray], str]:
         if all(run.has_own_times for run in self.runs):
@@ -313,7 +321,7 @@ class Report:
         }
         row |= {f"{split}_{name}": v for split, values in point.metrics.items() for name, v in values.items()}
         row |= {f"dominates_on_{split}": "; ".join(names) for split, names in point.dominates.items()}
-        row |= {f"on_front_on_{split}": int(value) for split, value in point.on_front.items()}
+        row |= {f"on_front_on_{split}": int(v) if point.found_by else "" for split, v in point.on_front.items()}
         return row | {"genotype": write_genotype(point.x)}
 
     def _evaluations(self) -> Iterable[dict[str, Any]]:

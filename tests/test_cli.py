@@ -1,5 +1,6 @@
 """The command line: each command alone and all in a row, and a clear end for whatever goes wrong."""
 
+import json
 import os
 import re
 import resource
@@ -70,6 +71,11 @@ def test_help_shows_an_example(name, capsys):
         cli._parser().parse_args(example.split()[1:])
 
 
+def test_without_a_command_there_is_help(capsys):
+    assert cli.main([]) == cli.USAGE
+    assert "Begin with: pymoo-stitch demo" in capsys.readouterr().out
+
+
 def test_help_needs_no_torch():
     code = "import sys\nfrom pymoo_stitch.cli import main\ntry: main(['--help'])\nexcept SystemExit: print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -97,15 +103,16 @@ def test_from_search_to_a_network(command, journal, tmp_path):
     assert "dominates on test" in said
     assert (tmp_path / "report" / "fronts.png").is_file()
 
-    code, said, _ = command("export --output network.pt2 --at-most 300000", journal)
+    code, said, _ = command("export --output network.pt2 --at-most 300000 --retrain 64", journal)
     assert code == 0
+    assert "test, retrained" in said or "This is inverted itself" in said
     network = torch.export.load(tmp_path / "network.pt2").module()
     assert network(torch.rand(5, 1, 8, 8)).shape == (5, 10)
 
     code, said, _ = command("info network.pt2")
     assert code == 0
     assert "multiply_adds" in said
-    assert "'test': {'accuracy'" in said
+    assert json.loads(said)["metrics"]["test"]["accuracy"] > 0.5
 
 
 def test_search_twice_is_search_once(command, journal):
@@ -132,7 +139,7 @@ def test_info(command):
     )
     code, said, _ = command("info cifar10")
     assert code == 0
-    assert re.search(r"^data +\S*Path +required$", said, re.MULTILINE)
+    assert "data (path, required): a folder that holds" in said
 
 
 @pytest.mark.slow
@@ -154,7 +161,7 @@ def test_a_time_limit_ends_a_search(command):
 def test_the_smallest_budget(command):
     code, said, _ = command("search digits --budget 1")
     assert code == 0
-    assert "1 evaluations" in said
+    assert "less than the population of 64" in said
 
 
 @pytest.mark.slow
@@ -192,7 +199,6 @@ def test_a_problem_of_ones_own(command, tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "required: command"),
         ("find", "invalid choice: 'find'"),
         ("search", "required: problem"),
         ("search digits --algorithm sga", "there is no algorithm 'sga'; there are LK-GOMEA, GOMEA, GA, NSGA-II"),
@@ -297,7 +303,7 @@ def test_what_a_file_is_shows_its_content(command, tmp_path):
     (tmp_path / "mine.py").write_text(OWN)
     code, said, _ = command("info mine.py")
     assert code == 0
-    assert re.search(r"^images +int +100$", said, re.MULTILINE)
+    assert "images (int, default 100):" in said
 
 
 def test_the_journal_of_another_run(command, journal):

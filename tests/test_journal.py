@@ -1033,7 +1033,8 @@ def test_the_bar_shows_how_far_a_run_is(tmp_path, capfd, name):
     assert last.endswith("\n")
 
 
-def test_the_bar_of_slow_evaluations_is_never_without_hypervolume(capfd):
+def test_the_bar_of_slow_evaluations_is_never_without_hypervolume(capfd, monkeypatch):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     problem = Chains(each=lambda number: time.sleep(0.11))
     search(AsyncGA(pop_size=3), None, 9, problem, evaluations={"progress": True})
     frames = capfd.readouterr().err.split("\r")

@@ -57,8 +57,15 @@ def test_what_dominates_what(report):
         )
     text = str(report)
     for reference in report.references:
-        there = [point for point in report.front if reference.name in point.dominates["validation"]]
+        there = [point for point in report.found if reference.name in point.dominates["validation"]]
         assert f"{len(there)} dominate {reference.name} on validation" in text
+
+
+def test_references_are_not_found(report):
+    keys = {point.key for point in report.references}
+    for point in report.front:
+        best = not any(dominates(other.F["validation"], point.F["validation"]) for other in report.front)
+        assert (point in report.found) == (best and point.key not in keys)
 
 
 def test_choices(report):
@@ -137,9 +144,9 @@ def test_a_task_without_test_images(digits, runs):
 
 def test_time_is_the_runs_own_unless_it_took_results_over(digits, runs):
     assert runs[0].has_own_times
-    assert Report(runs[:1], digits).plot_hypervolume(over_time=True).axes[0].get_xlabel() == "time (minutes)"
+    assert Report(runs[:1], digits).plot_hypervolume(over_time=True).axes[0].get_xlabel() == "time (seconds)"
     assert not all(run.has_own_times for run in runs)  # they share a memo
-    assert Report(runs, digits).plot_hypervolume(over_time=True).axes[0].get_xlabel() == "workers' time (minutes)"
+    assert Report(runs, digits).plot_hypervolume(over_time=True).axes[0].get_xlabel() == "workers' time (seconds)"
 
 
 def test_what_was_searched_is_what_counts(digits, tmp_path):
@@ -157,7 +164,7 @@ def test_runs_in_which_all_failed(digits, runs, tmp_path):
         db.execute("update evaluations set failed = 'no memory'")
     db.close()
     report = Report([Run.read(tmp_path / "failed.sqlite")], digits)
-    assert "0 of the 0 networks" in str(report)
+    assert "Found on the front: 0, of which 0" in str(report)
     assert report.write(tmp_path / "report")
     with pytest.raises(ValueError, match="found no network"):
         report.choose()

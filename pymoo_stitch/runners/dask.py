@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import json
+import logging
 import math
 import os
 import queue
@@ -430,6 +431,7 @@ def _local_cluster(n_workers: int | None, per_gpu: int, time_limit: float | None
             host="127.0.0.1",
             dashboard_address="127.0.0.1:0",
             memory_limit=0,
+            silence_logs=logging.CRITICAL,  # what ends a worker is told by us, and how they part is of no interest
             env={"OMP_NUM_THREADS": str(max(1, cores // n_workers))},
         )
         cluster.gpus = gpus
