@@ -177,7 +177,7 @@ def plot_hypervolume(
     _check_not_empty(curves, "curves", "{label: [(x, hypervolume), …]}")
     figure = Figure(figsize=(7.5, 4.5), layout="constrained")
     ax = figure.subplots()
-    handles = []
+    handles, shown = [], []
     for number, (label, seeds) in enumerate(curves.items()):
         if not len(seeds):
             raise ValueError(f"curves[{label!r}] holds no seed; give a pair (x, hypervolume) for each.")
@@ -190,6 +190,7 @@ def plot_hypervolume(
         else:
             spread = {"markevery": (0.02 * number, 0.12)}
             ax.step(x, quartiles[1], where="post", **style, **spread, zorder=3 + number / 100)
+            shown.append((x, quartiles))
         hatch = HATCHES[number % len(HATCHES)]
         band = {
             "facecolor": lighter(style["color"], 0.75),
@@ -200,7 +201,7 @@ def plot_hypervolume(
             ax.fill_between(x, quartiles[0], quartiles[2], step="post", alpha=0.6, linewidth=0.6, zorder=1.5, **band)
         line = Line2D([], [], **style)
         handles.append(((Patch(**band, alpha=0.6), line) if len(steps) > 1 else line, text))
-    ax.set(xlabel=x_label, ylabel="hypervolume")
+    ax.set(xlabel=x_label, ylabel="hypervolume", ylim=_after_the_start(shown))
     ax.xaxis.set_major_formatter(FuncFormatter(_plain))
     _legend(figure, [handle for handle, _ in handles], [text for _, text in handles])
     return figure
@@ -303,6 +304,20 @@ def _along(places: np.ndarray) -> np.ndarray:
     t = np.linspace(0, 1, 5)[:, None]
     across = [np.column_stack([a[0] + t * (b[0] - a[0]), a[1] + 0 * t]) for a, b in pairwise(places)]
     return np.concatenate([places, *across])
+
+
+def _after_the_start(curves: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[float | None, float | None]:
+    """Limits for what differs, not for the steep rise of the first hundredth of x, if that would take most of the room."""
+    if not curves:
+        return None, None
+    begin, end = min(x[0] for x, _ in curves), max(x[-1] for x, _ in curves)
+    top = max(quartiles.max() for _, quartiles in curves)
+    after = begin + 0.01 * (end - begin)
+    bottom = min(quartiles[:, max(0, np.searchsorted(x, after, side="right") - 1) :].min() for x, quartiles in curves)
+    if bottom < top / 2:
+        return None, None
+    margin = 0.08 * (top - bottom) or 0.05
+    return bottom - margin, top + margin
 
 
 def _rounded_up(worst: float, best: float) -> float:

@@ -160,6 +160,15 @@ def test_the_floor_is_the_worst_network_rounded_down_and_what_is_below_is_counte
     assert finer.axes[0].get_ylim()[0] == pytest.approx(0.95)
 
 
+def test_hypervolumes_that_differ_little_can_be_told_apart():
+    steep = {"a": [([1, 10, 500, 1_000], [0.0, 0.7, 0.74, 0.75])], "b": [([1, 9, 1_000], [0.1, 0.72, 0.73])]}
+    low, high = plot_hypervolume(steep).axes[0].get_ylim()
+    assert 0.65 < low < 0.7
+    assert 0.75 < high < 0.8
+    slow = {"a": [([1, 10, 500, 1_000], [0.0, 0.2, 0.5, 0.75])]}
+    assert plot_hypervolume(slow).axes[0].get_ylim()[0] <= 0
+
+
 def test_of_a_metric_of_which_less_is_better_the_error_is_drawn():
     figure = plot_fronts({"test": {"a": [[1e6, 2.5], [2e6, 1.1]]}}, {"test": {"x": (3e6, 1.7)}}, metric="cross_entropy")
     (ax,) = figure.axes
