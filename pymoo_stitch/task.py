@@ -49,6 +49,7 @@ class Task:
         self.classes = None if classes is None else _class_names(classes)
         given = {"calibration": calibration, "validation": validation, "test": test}
         self.splits = {name: Split(name, source) for name, source in given.items() if source is not None}
+        self._check_order()
         dense = self["validation"].is_dense
         if metrics is None:
             metrics = "pixel_accuracy" if dense else "accuracy"
@@ -61,6 +62,16 @@ class Task:
                 f"there is no metric {wrong[0]!r} for labels per {'pixel' if dense else 'image'}; there are {', '.join(fitting)}."
             )
         self.all_metrics = tuple(dict.fromkeys([*self.metrics, *fitting]))
+
+    def _check_order(self) -> None:
+        """A ValueError if a dataset numbers the classes otherwise than their names are given."""
+        for split in self.splits.values():
+            names = getattr(split.source, "classes", None)  # of an image folder
+            if self.classes and names and sorted(names) == sorted(self.classes) and tuple(names) != self.classes:
+                raise ValueError(
+                    f"the classes are given as {', '.join(self.classes[:5])}, but the {split.name} split numbers them as "
+                    f"{', '.join(names[:5])}. Name them in that order."
+                )
 
     @property
     def metric(self) -> str:

@@ -18,6 +18,7 @@ from torch.utils.data import (
 )
 
 from pymoo_stitch import StitchProblem, Task, task
+from pymoo_stitch.data import image_folder
 from pymoo_stitch.importing import Trained
 
 
@@ -219,6 +220,17 @@ def test_classes_have_names_of_which_there_are_as_many(pair, data):
     for wrong in ("abcde", [0, 1, 2, 3, 4]):
         with pytest.raises(TypeError, match="classes are a list of names"):
             Task(validation=data, classes=wrong)
+
+
+def test_classes_are_named_in_the_order_of_the_images(tmp_path):
+    for name in ("cat", "dog"):
+        (tmp_path / name).mkdir()
+        Image.new("RGB", (8, 8)).save(tmp_path / name / "image.png")
+    images = image_folder(tmp_path, size=8)
+    assert Task(validation=images, classes=["cat", "dog"]).classes == ("cat", "dog")
+    assert Task(validation=images, classes=["Katze", "Hund"]).classes == ("Katze", "Hund")
+    with pytest.raises(ValueError, match="given as dog, cat, but the validation split numbers them as cat, dog"):
+        Task(validation=images, classes=["dog", "cat"])
 
 
 def test_a_problem_made_by_hand_has_no_origin(pair, data):
