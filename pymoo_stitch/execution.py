@@ -15,6 +15,28 @@ if TYPE_CHECKING:
     from .supernet import Subnetwork, Supernet
 
 
+def outputs_of(network: Network, images: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
+    """The name of each node of a network, in their order, and what it gives; kept until the last that reads it is done."""
+    readers = Counter(name for node in network.nodes for name in dict.fromkeys(node.inputs()))
+    made = {INPUT: images}
+    for node in network.nodes:
+        with torch.no_grad():
+            made[node.name] = _output(node, made.__getitem__, network.weights, images)
+        yield node.name, made[node.name]
+        for name in dict.fromkeys(node.inputs()):
+            readers[name] -= 1
+            if not readers[name]:
+                del made[name]
+
+
+def _output(
+    node: Node, read: Callable[[str], torch.Tensor], weights: Mapping[str, torch.Tensor], images: torch.Tensor
+) -> torch.Tensor:
+    """What a node gives, on the device of the images."""
+    resolve = resolver(read, weights.__getitem__, lambda multiple: multiple * len(images), images.device)
+    return lookup(node.op)(*substitute(node.args, resolve), **substitute(node.kwargs, resolve))
+
+
 class Execution:
     """The networks of a supernet with their weights on a device. A tensor is kept until the last that reads it is done."""
 
@@ -79,10 +101,4 @@ class Execution:
     def _node(
         self, network: Network, node: Node, images: torch.Tensor, read: Callable[[str], torch.Tensor]
     ) -> torch.Tensor:
-        resolve = resolver(
-            lambda name: images if name == INPUT else read(name),
-            self._weights[network.name].__getitem__,
-            lambda multiple: multiple * len(images),
-            self.device,
-        )
-        return lookup(node.op)(*substitute(node.args, resolve), **substitute(node.kwargs, resolve))
+        return _output(node, lambda name: images if name == INPUT else read(name), self._weights[network.name], images)
