@@ -153,6 +153,7 @@ def test_compare(command, tmp_path):
     assert (tmp_path / "c" / "hypervolume.png").is_file()
 
 
+@pytest.mark.slow
 def test_a_time_limit_ends_a_search(command):
     assert command("search digits --time 2s --budget 1_000_000 --output run.sqlite")[0] == 0
     assert command("resume run.sqlite --time 1s")[0] == 0

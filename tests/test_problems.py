@@ -151,6 +151,7 @@ def test_a_file_of_ones_own_is_a_problem(own, monkeypatch):
     assert get_problem(own).origin == {"name": str(own), "options": {}}
 
 
+@pytest.mark.slow
 def test_what_a_file_defines_travels_to_processes_that_cannot_import_it(own, tmp_path):
     problem = get_problem(own)
     (tmp_path / "sent").write_bytes(cloudpickle.dumps(problem))
