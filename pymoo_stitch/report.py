@@ -139,8 +139,8 @@ class Report:
         return [point for point in self.front if point.key not in known and point.on_front[self.split]]
 
     def choose(self, *, key: str | None = None, at_most: float | None = None, at_least: float | None = None) -> Point:
-        """One network on the front, judged on the split that was searched: by default the cheapest one that is as good as the best
-        reference, or the best one if none is.
+        """One network on the front, judged on the split that was searched: by default the cheapest one that is as good as
+        the best reference, or the best one if none is.
 
         :param key: the one whose key begins so.
         :param at_most: the best one, of equals the cheapest, of at most so many multiply-adds.
