@@ -196,7 +196,7 @@ def _search(
     memo: Sequence[str],
 ) -> int | None:
     sizes = {} if pop_size is None else {"pop_size": pop_size}
-    if (run := _begun(journal)) and budget is not None and budget < min(len(run), run.budget or len(run)):
+    if (run := Run.read_if_begun(journal)) and budget is not None and budget < min(len(run), run.budget or len(run)):
         raise ValueError(
             f"{journal} has {len(run):,} evaluations already, more than the budget of {budget:,}. Ask for more."
         )
@@ -227,14 +227,6 @@ def _search(
         return INTERRUPTED
     _say(f"The run is in {journal}. Next: pymoo-stitch report {again}")
     return None
-
-
-def _begun(journal: Path) -> Run | None:
-    """The run that a journal holds, if it holds any."""
-    try:
-        return Run.read(journal)
-    except (FileNotFoundError, JournalError):
-        return None
 
 
 def _termination(budget: int | None, seconds: int | None) -> Any:

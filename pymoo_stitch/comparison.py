@@ -18,7 +18,6 @@ from scipy.stats import mannwhitneyu
 
 from .budget import budget_of
 from .evaluations import Evaluations
-from .journal import Journal
 from .runs import Run, labels
 from .tables import table
 
@@ -104,9 +103,9 @@ class Comparison:
             middle = [f"{median:.4f}", f"{low:.4f}–{high:.4f}"] if several else []
             rows.append([label, counts, *middle, *(f"{values[s]:.4f}" if s in values else "" for s in seeds)])
         lines = table(rows)
-        if self.differences:
+        if differences := self.differences:
             rows = [["Mann–Whitney", "p", "p, Holm", "better", "worse", "worse for seeds"]]
-            for d in self.differences:
+            for d in differences:
                 lost = ", ".join(map(str, d.losses)) or "none"
                 rows.append(
                     [f"{d.first} against {d.second}", f"{d.p_value:.3g}", f"{d.corrected:.3g}"]
@@ -154,10 +153,10 @@ def compare(
     ]
     budget = budget_of(get_termination(*termination) if isinstance(termination, tuple) else termination, None)
     for path, *_ in journals:
-        planned = Run.read(path).budget if _has_begun(path) else budget
-        if planned != budget:
+        run = Run.read_if_begun(path)
+        if run is not None and run.budget != budget:
             raise ValueError(
-                f"{path} was planned for {planned} evaluations, and {budget} are asked for now. Ask for as many, or choose "
+                f"{path} was planned for {run.budget} evaluations, and {budget} are asked for now. Ask for as many, or choose "
                 "another folder."
             )
     for path, make, seed in journals:
@@ -172,11 +171,6 @@ def compare(
         if evaluations.interrupted:
             raise KeyboardInterrupt
     return [Run.read(path) for path, *_ in journals]
-
-
-def _has_begun(path: Path) -> bool:
-    journal = Journal(path, create=False) if path.is_file() else None
-    return journal is not None and next(journal.rows(), None) is not None
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

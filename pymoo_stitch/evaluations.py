@@ -143,7 +143,9 @@ class Evaluations(Evaluator):
                 "or choose another file for this one."
             )
         self._replay = deque(journal.rows())
-        times = [(row.result["begun"], row.result["ended"]) for row in self._replay if "begun" in row.result]
+        begun = datetime.fromisoformat(journal.run["begun"]).timestamp()  # what is older was taken over from other runs
+        results = [row.result for row in self._replay if row.result.get("begun", 0.0) >= begun]
+        times = [(result["begun"], result["ended"]) for result in results]
         self.seconds_before = float(covered(times)[-1]) if times else 0.0
         self._journaled = {row.request: row.result for row in self._replay}
 

@@ -271,8 +271,9 @@ class Report:
         X = run.X[:, :links]
         return X.sum(1), (X & run.active[:, :links]).sum(1)
 
-    def plot_reliability(self, chosen: Point) -> Figure:
-        """Of a network and the references, on the last split."""
+    def reliability(self, chosen: Point) -> dict[str, np.ndarray]:
+        """Of the references and a network, on the last split: for each bin of the predicted class's probability the
+        predictions, the sum of their probabilities, and those that are right [3, bins]."""
         engine, split = self.problem.engine, self.problem.task[self.splits[-1]]
         points = [*self.references, chosen]
         subnetworks = [self.problem.subnetwork(point.x) for point in points]
@@ -280,7 +281,7 @@ class Report:
         for images, labels in split.batches(engine.batch_size):
             for i, outputs in enumerate(engine.predict(subnetworks, images)):
                 sums[i] = sums[i] + reliability(outputs, labels)
-        return plot_reliability({point.name: total.numpy() for point, total in zip(points, sums, strict=True)})
+        return {point.name: total.numpy() for point, total in zip(points, sums, strict=True)}
 
     # ------------------------------------------------------------------------------------------------------------ files
 
@@ -291,10 +292,12 @@ class Report:
         """
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
+        chosen = chosen or (self.choose() if self.front else None)
+        bins = {} if chosen is None else self.reliability(chosen)
         written = [
             _write_csv(folder / "front.csv", map(self._flat, [*self.references, *self.front])),
             _write_csv(folder / "evaluations.csv", self._evaluations()),
-            _write_json(folder / "report.json", self._document()),
+            _write_json(folder / "report.json", self._document(bins)),
         ]
         figures = {
             "fronts": self.plot_fronts,
@@ -302,9 +305,8 @@ class Report:
             "hypervolume-time": lambda: self.plot_hypervolume(over_time=True),
             "stitches": self.plot_stitches,
         }
-        if self.front:
-            chosen = chosen or self.choose()
-            figures["reliability"] = lambda: self.plot_reliability(chosen)
+        if chosen is not None:
+            figures["reliability"] = lambda: plot_reliability(bins)
             figures["subnetwork"] = lambda: draw_subnetwork(self.problem.subnetwork(chosen.x))
         for name, draw in figures.items():
             draw().savefig(folder / f"{name}.png", dpi=150)
@@ -346,7 +348,7 @@ class Report:
                         "key": row.key,
                     }
 
-    def _document(self) -> dict[str, Any]:
+    def _document(self, bins: Mapping[str, np.ndarray]) -> dict[str, Any]:
         metric = self.problem.task.metric
         return {
             "problem": {
@@ -355,14 +357,17 @@ class Report:
                 "ref_point": self.problem.hv_ref_point.tolist(),
             },
             "runs": [
-                {"algorithm": label, "path": run.path.name, "evaluations": len(run), "hypervolume": float(curve[-1])}
+                {"algorithm": label, "path": run.path.name, "evaluations": len(run)}
                 | {"seed": run.seed, "pop_size": run.pop_size, "versions": run.about["versions"]}
+                | {"hypervolume": self.comparison.hypervolumes[label][run.seed]}
                 for label, group in self.comparison.runs.items()
-                for run, curve in zip(group, self.comparison.curves[label], strict=True)
+                for run in group
             ],
+            "compared_after": self.comparison.evaluations,
             "differences": [asdict(difference) for difference in self.comparison.differences],
             "references": [self._flat(point) for point in self.references],
             "front": [self._flat(point) for point in self.front],
+            "reliability": {name: sums.tolist() for name, sums in bins.items()},
         }
 
 

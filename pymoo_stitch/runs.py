@@ -46,6 +46,14 @@ class Run:
             raise JournalError(f"{path} holds no evaluation yet. Start the run again, or delete it.")
         return cls(Path(path), journal.run, rows)
 
+    @classmethod
+    def read_if_begun(cls, path: str | os.PathLike) -> "Run | None":
+        """None where there is no journal, or nothing in it that could be read."""
+        try:
+            return cls.read(path)
+        except (FileNotFoundError, JournalError):
+            return None
+
     def __len__(self) -> int:
         return len(self.rows)
 

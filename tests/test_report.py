@@ -129,6 +129,14 @@ def test_files_hold_everything(report, runs, tmp_path):
         assert bool(own[-1]["elapsed"]) == run.has_own_times
     document = json.loads((tmp_path / "new/folder/report.json").read_text())
     assert len(document["front"]) == len(report.front)
+    assert document["compared_after"] == report.comparison.evaluations
+    for run in document["runs"]:
+        assert run["hypervolume"] == report.comparison.hypervolumes[run["algorithm"]][run["seed"]]
+    for point in [*report.references, report.choose()]:
+        counts, probabilities, right = np.array(document["reliability"][point.name])
+        assert counts.sum() == 500
+        error = np.abs(probabilities - right).sum() / 500
+        assert error == pytest.approx(point.metrics["test"]["calibration_error"], abs=1e-6)
     assert document["problem"]["origin"] == {"name": "digits", "options": {}}
     assert {d["first"] for d in document["differences"]} == {"LK-GOMEA"}
     with open(tmp_path / "new/folder/front.csv", newline="") as file:

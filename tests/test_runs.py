@@ -68,8 +68,13 @@ def test_times_of_another_run_are_not_its_own(tmp_path):
     with sqlite3.connect(tmp_path / "first.sqlite") as db:
         db.execute("update evaluations set begun = begun - 100, ended = ended - 100")
     db.close()
-    _, run = search(tmp_path / "second.sqlite", seed=1, memo=[tmp_path / "first.sqlite"])
-    assert not run.has_own_times
+    for _ in range(2):
+        result, run = search(tmp_path / "second.sqlite", seed=1, memo=[tmp_path / "first.sqlite"])
+        assert not run.has_own_times
+        assert result.algorithm.evaluator.seconds_before == 0  # it took no time of its own, nor when it was begun again
+    search(tmp_path / "own.sqlite", seed=2)
+    result, run = search(tmp_path / "own.sqlite", seed=2)
+    assert result.algorithm.evaluator.seconds_before == run.elapsed()[-1] > 0
 
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 10)), min_size=1, max_size=8))
