@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from .network import Network, Tap
     from .problem import StitchProblem
     from .stitches import KINDS, Kind, Link
-    from .supernet import Subnetwork, Supernet
+    from .subnetwork import Subnetwork
+    from .supernet import Supernet
     from .task import Task
 
 __all__ = [
@@ -45,7 +46,8 @@ _HOMES = {
     "network": ["Network", "Tap"],
     "problem": ["StitchProblem"],
     "stitches": ["KINDS", "Kind", "Link"],
-    "supernet": ["Subnetwork", "Supernet"],
+    "subnetwork": ["Subnetwork"],
+    "supernet": ["Supernet"],
     "task": ["Task"],
 }
 

@@ -12,7 +12,7 @@ from matplotlib.path import Path
 from .network import Network
 from .plots import HATCHES, PALETTE, elided, human, lighter, settled, text_width
 from .segments import Segment, results, segments, stitch_label
-from .supernet import Subnetwork
+from .subnetwork import Subnetwork
 
 # All lengths are in inches, fonts in points.
 _SMALL, _NAME = 7.5, 9
@@ -55,7 +55,7 @@ def draw_subnetwork(subnetwork: Subnetwork) -> Figure:
 
     Blocks are as wide as their labels; the figure is as wide as it needs to be."""
     parts = segments(subnetwork)
-    networks = subnetwork.supernet.networks
+    networks = subnetwork.space.networks
     layout = _lay_out(parts, networks, subnetwork.cost, upright=False)
     if layout.width > _WIDEST:
         layout = _lay_out(parts, networks, subnetwork.cost, upright=True)

@@ -24,7 +24,7 @@ from .metrics import METRICS
 from .network import Network
 from .operators import FRESH, IN_PLACE, VIEWS, is_alias, lookup, lookup_in_place
 from .selection import Step
-from .supernet import Subnetwork
+from .subnetwork import Subnetwork
 from .task import Split
 
 _NAN = "nan"

@@ -12,7 +12,8 @@ from .network import Network
 from .operators import lookup
 
 if TYPE_CHECKING:
-    from .supernet import Subnetwork, Supernet
+    from .subnetwork import Subnetwork
+    from .supernet import Supernet
 
 
 def outputs_of(network: Network, images: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:

@@ -25,7 +25,7 @@ from .storage import check_place, no_constant, written_whole
 from .summary import describe_input
 
 if TYPE_CHECKING:
-    from .supernet import Subnetwork
+    from .subnetwork import Subnetwork
 
 FORMAT = "pymoo-stitch network 1"
 
@@ -69,13 +69,12 @@ def export(
     :return: what was written about the network, as `read_about` gives it.
     """
     check_path(path)
-    retrained = subnetwork.stitches is not subnetwork.supernet.stitches
-    if subnetwork.n_stitches and not (subnetwork.supernet.is_fitted or retrained):
+    if subnetwork.n_stitches and not (subnetwork.space.is_fitted or subnetwork.retrained):
         warnings.warn("no stitch of this supernet has been fitted: call supernet.fit(images) first.", stacklevel=3)
     module = subnetwork.module().requires_grad_(False)
     text = json.dumps(describe(subnetwork, module, classes, metrics), ensure_ascii=False, allow_nan=False)
     with written_whole(path) as temporary, torch.no_grad():
-        batches = [_noise(size, subnetwork.supernet.input_shape) for size in BATCHES]
+        batches = [_noise(size, subnetwork.space.input_shape) for size in BATCHES]
         expected = [module(batch.clone()) for batch in batches]
         if not all(output.isfinite().all() for output in expected):
             raise ValueError(
@@ -138,7 +137,7 @@ def describe(
         "stitches": [
             {"source": str(link.source), "target": str(link.target), "kind": link.kind} for link in subnetwork.links
         ],
-        "retrained": subnetwork.stitches is not subnetwork.supernet.stitches,
+        "retrained": subnetwork.retrained,
         "outputs": [network.name for network in subnetwork.outputs],
         "genotype": "".join("01"[bit] for bit in subnetwork.x.tolist()),
         "key": subnetwork.key,
@@ -160,7 +159,7 @@ def _input(subnetwork: "Subnetwork") -> dict[str, Any]:
         }.values()
     )
     values = {describe_input(network): network for network in reading}
-    about = {"shape": list(subnetwork.supernet.input_shape), "dtype": "float32", "values": "; ".join(values)}
+    about = {"shape": list(subnetwork.space.input_shape), "dtype": "float32", "values": "; ".join(values)}
     if len(values) > 1:
         about["values"] = "; ".join(f"{network.name}: {describe_input(network)}" for network in reading)
     elif reading[0].takes_unit_images is False:
@@ -211,7 +210,7 @@ def _noise(size: int, shape: tuple[int, ...]) -> torch.Tensor:
 def _program(module: nn.Module, subnetwork: "Subnetwork") -> torch.export.ExportedProgram:
     """The exported program, without what would make two files of one subnetwork differ or tell of the machine: example
     inputs, stack traces, and the addresses of graphs."""
-    example = _noise(2, subnetwork.supernet.input_shape)
+    example = _noise(2, subnetwork.space.input_shape)
     try:
         program = torch.export.export(module, (example,), dynamic_shapes=({0: torch.export.Dim("batch", min=1)},))
     except Exception as error:

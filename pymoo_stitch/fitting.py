@@ -22,7 +22,8 @@ from .stitches import KINDS, Link, as_image, is_direct, working_layout
 from .task import are_unit_images
 
 if TYPE_CHECKING:
-    from .supernet import Subnetwork, Supernet
+    from .subnetwork import Subnetwork
+    from .supernet import Supernet
 
 HELD_OUT = 64
 """How many images at most are kept from fitting to measure the stitches on; never more than an eighth."""

@@ -16,13 +16,15 @@ from .engine import Engine, Outcome
 from .metrics import METRICS
 from .network import Network
 from .sampling import BinarySampling
-from .supernet import Subnetwork
+from .subnetwork import Subnetwork
 from .task import Task
 
 
 class Space(Protocol):
     """Whatever genotypes select subnetworks from. A supernet is one. What it may offer besides: `references`, named
-    genotypes to compare with, and `n_choices`, how many of the last variables are the output switch."""
+    genotypes to compare with; `n_choices`, how many of the last variables are the output switch; `active(x)`, which of its
+    variables matter, where they are not those of the subnetwork; and `codes`, the genotypes of all it has, if it can list
+    them."""
 
     n_var: int
 
@@ -111,7 +113,10 @@ class StitchProblem(Problem):
 
     def active(self, x: Sequence[bool] | np.ndarray) -> np.ndarray:
         """A mask over the variables: which matter in this genotype."""
-        return self.subnetwork(x).active
+        return self._active(x, self.subnetwork(x))
+
+    def _active(self, x: np.ndarray, subnetwork: Subnetwork) -> np.ndarray:
+        return self.space.active(x) if hasattr(self.space, "active") else subnetwork.active
 
     def key(self, x: Sequence[bool] | np.ndarray) -> str:
         """The same for all genotypes that select the same subnetwork."""
@@ -126,6 +131,15 @@ class StitchProblem(Problem):
 
     def _evaluate(self, X: np.ndarray, out: dict[str, Any], *args: Any, **kwargs: Any) -> None:
         out.update(self._results(X, self.split, self.task.metrics))
+
+    def exhaust(self, split: str | None = None) -> Population:
+        """Everything that the space can list, evaluated by every metric that fits the task; `on_front` tells which of
+        them no other dominates."""
+        if not hasattr(self.space, "codes"):
+            raise TypeError(
+                f"{type(self.space).__name__} lists no subnetworks: it has {self.n_var} variables to search. A Family does."
+            )
+        return self.reevaluate(self.space.codes, split or self.split)
 
     def references(self, split: str | None = None) -> Population:
         """Each network alone and their ensemble, evaluated by every metric that fits the task, with its `name`. They
@@ -174,7 +188,7 @@ class StitchProblem(Problem):
         results = {
             "F": np.array([self._objectives(*pair) for pair in zip(subnetworks, outcomes, strict=True)]),
             "key": np.array([subnetwork.key for subnetwork in subnetworks]),
-            "active": _objects(subnetwork.active for subnetwork in subnetworks),
+            "active": _objects(map(self._active, X, subnetworks)),
             "seconds": np.array([outcome.seconds for outcome in outcomes]),
             "failed": np.array([outcome.failed for outcome in outcomes]),
         }
@@ -184,7 +198,7 @@ class StitchProblem(Problem):
         return results
 
     def _objectives(self, subnetwork: Subnetwork, outcome: Outcome) -> tuple[float, float]:
-        cost = subnetwork.supernet.max_cost if outcome.failed else subnetwork.cost
+        cost = subnetwork.space.max_cost if outcome.failed else subnetwork.cost
         return cost, self.metric.error(outcome.metrics[self.task.metric])
 
     def identity(self) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from .metrics import reliability
 from .plots import plot_fronts, plot_hypervolume, plot_reliability, plot_stitches
 from .problem import StitchProblem
 from .runs import Run, dominates, front_of
-from .supernet import Subnetwork
+from .subnetwork import Subnetwork
 from .tables import table
 
 

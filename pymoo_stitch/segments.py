@@ -10,7 +10,7 @@ from .graph import INPUT, Node
 from .network import Network
 from .selection import Step
 from .stitches import Link
-from .supernet import Subnetwork
+from .subnetwork import Subnetwork
 from .tables import table
 
 
@@ -59,7 +59,7 @@ def segments(subnetwork: Subnetwork) -> tuple[Segment, ...]:
     before the first node that reads what a stitch gives. Each step of the subnetwork is in exactly one part."""
     steps = _in_order(subnetwork)
     positions = {
-        network.name: {node.name: i for i, node in enumerate(network.nodes)} for network in subnetwork.supernet.networks
+        network.name: {node.name: i for i, node in enumerate(network.nodes)} for network in subnetwork.space.networks
     }
     sources = {(link.source.network, link.source.name) for link in subnetwork.links}
     groups: list[list[Step]] = []
@@ -94,7 +94,7 @@ def _in_order(subnetwork: Subnetwork) -> list[Step]:
     graph = nx.DiGraph()
     graph.add_nodes_from(range(len(steps)))
     graph.add_edges_from((number[i], number[step.id]) for step in steps for i in step.reads.values())
-    for network in subnetwork.supernet.networks:
+    for network in subnetwork.space.networks:
         # A supernet numbers the nodes of a network in the order of the network.
         graph.add_edges_from(pairwise(number[i] for i in sorted(number) if steps[number[i]].network is network))
     if not nx.is_directed_acyclic_graph(graph):  # links by hand, between branches, may need another order

@@ -1,7 +1,5 @@
 """The supernet: networks joined by links, and the subnetworks its genotypes select."""
 
-import copy
-import hashlib
 import keyword
 import os
 import warnings
@@ -13,16 +11,17 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import fx, nn
+from torch import nn
 from tqdm import tqdm
 
 from . import fitting, storage
-from .graph import INPUT, GraphBuilder, run_new_modules
+from .graph import run_new_modules
 from .importing import ENSEMBLE, Normalization, check_name, default_name, unique_name
 from .matching import Match, Weight, check_options, match
 from .network import Network, Tap
 from .selection import Selection, Selector, Step, Wiring
 from .stitches import KINDS, Link, build_stitch, is_direct, working_layout
+from .subnetwork import Subnetwork, key
 from .summary import summary
 
 
@@ -178,9 +177,9 @@ class Supernet:
         genotypes[1:, len(self.links) :] = np.eye(self.n_choices, dtype=bool)
         return dict(zip([*(network.name for network in self.networks), ENSEMBLE], genotypes, strict=False))
 
-    def subnetwork(self, x: Sequence[bool] | np.ndarray) -> "Subnetwork":
+    def subnetwork(self, x: Sequence[bool] | np.ndarray) -> Subnetwork:
         """What a genotype selects."""
-        return Subnetwork(self, x)
+        return _Selected(self, x)
 
     def fit(self, images: Any, method: str | None = None, **options: Any) -> fitting.FitReport:
         """Fit all stitches on images, in place, and report their errors on images kept back. The networks stay as they
@@ -239,117 +238,54 @@ class Supernet:
         return storage.structure(self.networks, self.links)
 
 
-class Subnetwork:
-    """What a genotype selects from a supernet: the nodes and links that reach the output."""
+class _Selected(Subnetwork):
+    """What a genotype selects: the nodes and links that reach the output."""
 
     def __init__(self, supernet: Supernet, x: Sequence[bool] | np.ndarray):
-        self.supernet = supernet
+        self.space = supernet
         self.x = _check_genotype(x, supernet.n_var)
         self.stitches = supernet.stitches
         self._selection: Selection = supernet._selector(self.x)
 
     @property
     def active(self) -> np.ndarray:
-        """A mask over the variables: which matter. Flipping any other gives the same subnetwork."""
         return self._selection.active
 
     @cached_property
     def key(self) -> str:
-        """The canonical name of the active structure: two genotypes of a supernet have the same key iff they select
-        the same subnetwork."""
-        chosen = np.packbits(self.x & self.active).tobytes()
-        # The letter before it: pymoo turns into floats what can be read as one, and some digests can.
-        return "s" + hashlib.blake2b(chosen, key=self.supernet.structure, digest_size=16).hexdigest()
+        return key(self.space.structure, self.x & self.active)
 
     @cached_property
     def cost(self) -> int:
-        """Multiply-adds for one sample."""
-        costs = self.supernet._node_costs
+        costs = self.space._node_costs
         used = np.unpackbits(
             np.frombuffer(self._selection.nodes.to_bytes(len(costs) // 8, "little"), dtype=np.uint8), bitorder="little"
         )
-        return int(costs @ used) + sum(self.supernet._link_costs[i] for i in self._selection.links)
+        return int(costs @ used) + sum(self.space._link_costs[i] for i in self._selection.links)
 
     @property
     def links(self) -> list[Link]:
-        """The links in use."""
-        return [self.supernet.links[i] for i in self._selection.links]
+        return [self.space.links[i] for i in self._selection.links]
 
     @property
     def outputs(self) -> list[Network]:
-        """The network whose output this gives, or all whose outputs it averages."""
-        return [self.supernet.networks[n] for n in self._selection.outputs]
-
-    @property
-    def n_stitches(self) -> int:
-        return len(self._selection.links)
-
-    def fit(self, images: Any, **options: Any) -> fitting.FitReport:
-        """Train the stitches of this subnetwork alone ([G] 15), as copies: the supernet keeps its own. `module()` then
-        has the trained ones.
-
-        :param images: as in `Supernet.fit`.
-        :param options: those of `fitting.finetune`.
-        """
-        own = {name: copy.deepcopy(self.stitches[name]) for name in dict.fromkeys(link.stitch for link in self.links)}
-        self.stitches = nn.ModuleDict(own)
-        return fitting.finetune(self.supernet, images, subnetwork=self, **options)
+        return [self.space.networks[n] for n in self._selection.outputs]
 
     def steps(self) -> Iterator[Step]:
-        """What it computes, in topological order; the last ones give `results`."""
-        wiring = self.supernet._wiring
-        arriving = {wiring.index(self.supernet.links[variable].target): variable for variable in self._selection.links}
-        for i in self.supernet._order:
+        wiring = self.space._wiring
+        arriving = {wiring.index(self.space.links[variable].target): variable for variable in self._selection.links}
+        for i in self.space._order:
             if i >= 0 and self._selection.nodes >> i & 1:
                 node = wiring.nodes[i]
                 reads = {wiring.nodes[j].name: ~j if j in arriving else j for j in wiring.inputs[i]}
                 yield Step(i, reads, node.cost, wiring.owners[i], node)
             elif i < 0 and ~i in arriving:
-                link, cost = self.supernet.links[arriving[~i]], self.supernet._link_costs[arriving[~i]]
+                link, cost = self.space.links[arriving[~i]], self.space._link_costs[arriving[~i]]
                 yield Step(i, {link.source.name: wiring.index(link.source)}, cost, link=link)
 
     @property
     def results(self) -> list[int]:
-        """The steps whose mean is the output."""
-        return [self.supernet._wiring.outputs[n] for n in self._selection.outputs]
-
-    def module(self, device: torch.device | str | None = None) -> fx.GraphModule:
-        """A plain module, in eval mode, that holds copies of what it uses and nothing else. Without a device it is on
-        the CPU."""
-        builder = GraphBuilder(device)
-        made: dict[int, fx.Node] = {}
-        for step in self.steps():
-            read = {INPUT: builder.input} | {name: made[i] for name, i in step.reads.items()}
-            if step.node is not None:
-                made[step.id] = builder.node(step.node, read.__getitem__, step.network.weights, step.network.name)
-            else:
-                (source,) = (made[i] for i in step.reads.values())
-                name = step.link.stitch
-                made[step.id] = builder.call(f"stitches.{name}", self.stitches[name], source)
-        results = [made[i] for i in self.results]
-        return builder.module(results[0] if len(results) == 1 else builder.mean(results), "Subnetwork")
-
-    def export(
-        self,
-        path: str | os.PathLike,
-        *,
-        classes: Sequence[str] | None = None,
-        metrics: Mapping[str, Mapping[str, float]] | None = None,
-    ) -> dict[str, Any]:
-        """Write `module()` to a file that runs without this package, `.pt2` or `.onnx`, verified: see `export.export`.
-
-        >>> problem = get_problem("digits")
-        >>> about = problem.subnetwork(np.zeros(72, dtype=bool)).export("network.pt2", classes=problem.task.classes)
-        >>> torch.export.load("network.pt2").module()(torch.rand(7, 1, 8, 8)).shape
-        torch.Size([7, 10])
-        """
-        from .export import export
-
-        return export(self, path, classes=classes, metrics=metrics)
-
-    def __repr__(self) -> str:
-        outputs = " + ".join(network.name for network in self.outputs)
-        return f"Subnetwork({outputs}, {self.n_stitches} stitches, {self.cost:,} multiply-adds, key {self.key})"
+        return [self.space._wiring.outputs[n] for n in self._selection.outputs]
 
 
 # --------------------------------------------------------------------------------------------------------------- checks

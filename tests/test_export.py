@@ -45,7 +45,7 @@ def check_program(subnetwork, path):
     program = torch.export.load(path).module()
     module = subnetwork.module().requires_grad_(False)
     for size in (1, 7):
-        images = batch(size, subnetwork.supernet.input_shape)
+        images = batch(size, subnetwork.space.input_shape)
         assert torch.equal(program(images), module(images))
     assert read_about(path) == about
     return about
@@ -57,7 +57,7 @@ def check_onnx(subnetwork, path):
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     module = subnetwork.module().requires_grad_(False)
     for size in (1, 7):
-        images = batch(size, subnetwork.supernet.input_shape)
+        images = batch(size, subnetwork.space.input_shape)
         (found,) = session.run(["output"], {"input": images.numpy()})
         torch.testing.assert_close(torch.from_numpy(found), module(images), rtol=1e-4, atol=1e-5)
     assert read_about(path) == about
