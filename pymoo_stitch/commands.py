@@ -279,7 +279,7 @@ def _export(report: Report, chosen: Point, path: str | os.PathLike, retrain: int
         columns = columns | {f"{split}, retrained": values for split, values in metrics.items()}
     rows = [[name, *(f"{values[name]:.4f}" for values in columns.values())] for name in problem.task.all_metrics]
     _say("\n".join(table([["", *columns], *rows])), "")
-    subnetwork.export(path, classes=problem.task.classes, metrics=metrics)
+    subnetwork.export(path, classes=problem.task.classes, metrics=metrics, head=problem.head(subnetwork))
     use = f" To use it: torch.export.load({str(path)!r}).module()(images)" if str(path).endswith(".pt2") else ""
     _say(f"Saved to {path}.{use}")
     return Path(path)

@@ -30,6 +30,9 @@ from .task import Split
 _NAN = "nan"
 """Beside the metrics: whether there was NaN among the predictions."""
 
+_Measure = Callable[[int, torch.Tensor, torch.Tensor], dict[str, Any]]
+"""What is found in a subnetwork's outputs for a batch with its labels: named values that can be added."""
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -68,38 +71,32 @@ class Engine:
         self._stitches: dict[int, tuple[list, _Operation]] = {}
 
     def evaluate(
-        self, subnetworks: Sequence[Subnetwork], split: Split, metrics: Iterable[str], *, progress: bool = False
+        self,
+        subnetworks: Sequence[Subnetwork],
+        split: Split,
+        metrics: Iterable[str],
+        *,
+        heads: Sequence[nn.Module | None] | None = None,
+        progress: bool = False,
     ) -> list[Outcome]:
         """The metrics of each subnetwork on a split, in the order given, in one pass over it. A subnetwork that raises
         an error or predicts NaN is an outcome with a reason.
 
+        :param heads: for each subnetwork what turns its outputs into scores, None where there is no such thing; by
+            default outputs are scores.
         :param progress: shows a progress bar on a terminal, if it takes more than two seconds.
         """
         start, metrics = time.perf_counter(), tuple(metrics)
         if unknown := [name for name in metrics if name not in METRICS]:
             raise ValueError(f"there is no metric {unknown[0]!r}; there are {', '.join(METRICS)}.")
-        plans = list(self.plans(subnetworks))
-        failed = {number: self._too_large(plan) for plan in plans for number in plan.numbers}
-        sums: dict[tuple[int, str], torch.Tensor] = {}
-        bar = tqdm(
-            split.batches(self.batch_size) if plans else (),
-            desc=f"evaluate on {split.name}",
-            total=math.ceil(len(split) / self.batch_size),
-            unit="batch",
-            disable=None if progress else True,
-            delay=2,
-            leave=False,
-        )
-        for images, labels in bar:
-            if labels is None:
-                raise ValueError(f"the {split.name} split has no labels to evaluate on.")
-            images, labels = self._prepared(images), labels.to(self.device)
-            for i, plan in enumerate(plans):
-                found = self._sums(plan, images, labels, metrics, failed)
-                for key, value in found.items():
-                    sums[key] = sums[key] + value if key in sums else value
-                if any(failed[number] for number in plan.numbers):
-                    plans[i] = Plan([program for program in plan.programs if not failed[program.number]])
+
+        def measure(number: int, output: torch.Tensor, labels: torch.Tensor) -> dict[str, torch.Tensor]:
+            if heads is not None and heads[number] is None:
+                raise ValueError("no head can be fitted to it: what it gives for the calibration split is not finite")
+            scores = output if heads is None else heads[number].to(output.device)(output)
+            return {_NAN: output.isnan().any()} | {name: METRICS[name].sums(scores, labels) for name in metrics}
+
+        sums, failed = self._sums(subnetworks, split, measure, progress)
         values = [
             {name: METRICS[name].value(sums[number, name].cpu()) for name in metrics if not failed[number]}
             for number in range(len(subnetworks))
@@ -114,16 +111,47 @@ class Engine:
             outcomes.append(Outcome(worst, seconds, reason) if reason else Outcome(found, seconds))
         return outcomes
 
+    def outputs(self, subnetworks: Sequence[Subnetwork], split: Split) -> list[torch.Tensor | None]:
+        """What each subnetwork gives for all images of a split, on the CPU; None where it raises an error."""
+        rows, failed = self._sums(subnetworks, split, lambda number, output, labels: {"rows": [output.cpu()]})
+        return [None if failed[number] else torch.cat(rows[number, "rows"]) for number in range(len(subnetworks))]
+
     def _sums(
-        self, plan: "Plan", images: torch.Tensor, labels: torch.Tensor, metrics: tuple[str, ...], failed: dict[int, str]
-    ) -> dict[tuple[int, str], torch.Tensor]:
-        """What the subnetworks of a plan add to their metrics by this batch. Why one cannot goes to `failed`."""
-        found: dict[tuple[int, str], torch.Tensor] = {}
+        self, subnetworks: Sequence[Subnetwork], split: Split, measure: _Measure, progress: bool = False
+    ) -> tuple[dict[tuple[int, str], Any], dict[int, str]]:
+        """Whatever `measure` finds in the outputs of each subnetwork, added up over a split, by its number and name; and
+        why there is nothing of some."""
+        plans = list(self.plans(subnetworks))
+        failed = {number: self._too_large(plan) for plan in plans for number in plan.numbers}
+        sums: dict[tuple[int, str], Any] = {}
+        bar = tqdm(
+            split.batches(self.batch_size) if plans else (),
+            desc=f"evaluate on {split.name}",
+            total=math.ceil(len(split) / self.batch_size),
+            unit="batch",
+            disable=None if progress else True,
+            delay=2,
+            leave=False,
+        )
+        for images, labels in bar:
+            if labels is None:
+                raise ValueError(f"the {split.name} split has no labels to evaluate on.")
+            images, labels = self._prepared(images), labels.to(self.device)
+            for i, plan in enumerate(plans):
+                for key, value in self._batch_sums(plan, images, labels, measure, failed).items():
+                    sums[key] = sums[key] + value if key in sums else value
+                if any(failed[number] for number in plan.numbers):
+                    plans[i] = Plan([program for program in plan.programs if not failed[program.number]])
+        return sums, failed
+
+    def _batch_sums(
+        self, plan: "Plan", images: torch.Tensor, labels: torch.Tensor, measure: _Measure, failed: dict[int, str]
+    ) -> dict[tuple[int, str], Any]:
+        """What a batch adds. Why a subnetwork cannot goes to `failed`."""
+        found: dict[tuple[int, str], Any] = {}
 
         def add(number: int, output: torch.Tensor) -> None:
-            found[number, _NAN] = output.isnan().any()
-            for name in metrics:
-                found[number, name] = METRICS[name].sums(output, labels)
+            found.update({(number, name): value for name, value in measure(number, output, labels).items()})
 
         if not plan.programs or failed[plan.numbers[0]]:
             return {}
@@ -136,11 +164,11 @@ class Engine:
         if no_memory and self.device.type == "cuda":
             torch.cuda.empty_cache()
         if len(plan.programs) > 1:  # whose fault it is shows when each is alone
-            alone = [self._sums(Plan([program]), images, labels, metrics, failed) for program in plan.programs]
+            alone = [self._batch_sums(Plan([program]), images, labels, measure, failed) for program in plan.programs]
             return {key: value for each in alone for key, value in each.items()}
         if no_memory and len(images) > 1:
             halves = [
-                self._sums(plan, *half, metrics, failed)
+                self._batch_sums(plan, *half, measure, failed)
                 for half in zip(images.tensor_split(2), labels.tensor_split(2), strict=True)
             ]
             return {} if failed[plan.numbers[0]] else {key: halves[0][key] + halves[1][key] for key in halves[0]}

@@ -51,6 +51,7 @@ def export(
     *,
     classes: Sequence[str] | None = None,
     metrics: Mapping[str, Mapping[str, float]] | None = None,
+    head: nn.Module | None = None,
 ) -> dict[str, Any]:
     """Write a subnetwork to a file of its own, for any batch size from 1.
 
@@ -66,13 +67,14 @@ def export(
     :param path: ends in `.pt2` or `.onnx`. ONNX needs `pip install "pymoo-stitch[onnx]"`.
     :param classes: the names of the classes, in the order of the outputs.
     :param metrics: what is known of its quality, as `{"test": {"accuracy": 0.9}}`.
+    :param head: what turns its outputs into scores for other classes, see `StitchProblem.head`; part of the file.
     :return: what was written about the network, as `read_about` gives it.
     """
     check_path(path)
     if subnetwork.n_stitches and not (subnetwork.space.is_fitted or subnetwork.retrained):
         warnings.warn("no stitch of this supernet has been fitted: call supernet.fit(images) first.", stacklevel=3)
-    module = subnetwork.module().requires_grad_(False)
-    text = json.dumps(describe(subnetwork, module, classes, metrics), ensure_ascii=False, allow_nan=False)
+    module = subnetwork.module(head=head).requires_grad_(False)
+    text = json.dumps(describe(subnetwork, module, classes, metrics, head), ensure_ascii=False, allow_nan=False)
     with written_whole(path) as temporary, torch.no_grad():
         batches = [_noise(size, subnetwork.space.input_shape) for size in BATCHES]
         expected = [module(batch.clone()) for batch in batches]
@@ -123,6 +125,7 @@ def describe(
     module: nn.Module,
     classes: Sequence[str] | None = None,
     metrics: Mapping[str, Mapping[str, float]] | None = None,
+    head: nn.Module | None = None,
 ) -> dict[str, Any]:
     """What there is to know about a subnetwork, as JSON takes it. Shapes are without the batch, multiply-adds those for
     one sample; `retrained` tells whether its stitches are its own, and no longer the supernet's."""
@@ -131,6 +134,9 @@ def describe(
         if step.network is not None:
             costs[step.network.name] = costs.get(step.network.name, 0) + step.cost
     output_shape = subnetwork.outputs[0].output_shape
+    if head is not None:
+        with torch.no_grad():
+            output_shape = tuple(head.cpu()(torch.zeros(1, *output_shape)).shape[1:])
     return {
         "format": FORMAT,
         "networks": [{"name": name, "multiply_adds": cost} for name, cost in costs.items()],
@@ -139,6 +145,7 @@ def describe(
         ],
         "retrained": subnetwork.retrained,
         "outputs": [network.name for network in subnetwork.outputs],
+        "head": head and type(head).__name__.removeprefix("_"),
         "genotype": "".join("01"[bit] for bit in subnetwork.x.tolist()),
         "key": subnetwork.key,
         "multiply_adds": subnetwork.cost,

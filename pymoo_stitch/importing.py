@@ -98,7 +98,9 @@ _EMPTY = fx.GraphModule({}, fx.Graph())
 
 def _is_free(name: str) -> bool:
     reserved = (
-        name in (INPUT, ENSEMBLE, "stitches", "normalization") or keyword.iskeyword(name) or hasattr(_EMPTY, name)
+        name in (INPUT, ENSEMBLE, "stitches", "head", "normalization")
+        or keyword.iskeyword(name)
+        or hasattr(_EMPTY, name)
     )
     return bool(re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII)) and not reserved
 

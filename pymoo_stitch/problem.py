@@ -11,6 +11,7 @@ import torch
 from pymoo.core.population import Population
 from pymoo.core.problem import Problem
 from pymoo.util.nds.non_dominated_sorting import NonDominatedSorting
+from torch import nn
 
 from .engine import Engine, Outcome
 from .metrics import METRICS
@@ -184,7 +185,8 @@ class StitchProblem(Problem):
     ) -> dict[str, np.ndarray]:
         """Whatever is known of each genotype, a row for each."""
         subnetworks = [self.subnetwork(x) for x in X]
-        outcomes = self.engine.evaluate(subnetworks, self.task[split], metrics, progress=progress)
+        heads = self._heads(subnetworks)
+        outcomes = self.engine.evaluate(subnetworks, self.task[split], metrics, heads=heads, progress=progress)
         results = {
             "F": np.array([self._objectives(*pair) for pair in zip(subnetworks, outcomes, strict=True)]),
             "key": np.array([subnetwork.key for subnetwork in subnetworks]),
@@ -197,6 +199,25 @@ class StitchProblem(Problem):
             results["G"] = self.min_accuracy - results[self.task.metric][:, None]
         return results
 
+    def _heads(self, subnetworks: Sequence[Subnetwork]) -> list[nn.Module | None] | None:
+        """The task's head for each subnetwork, fitted where it has to be; None where that cannot be done."""
+        head = self.task.head
+        if head is None:
+            return None
+        if head.n_classes is not None:
+            return [head] * len(subnetworks)
+        outputs = self.engine.outputs(subnetworks, self.task["calibration"])
+        labels = self.task["calibration"].labels()
+        return [
+            head.fit(rows, labels, self.task.n_classes) if rows is not None and rows.isfinite().all() else None
+            for rows in outputs
+        ]
+
+    def head(self, subnetwork: Subnetwork) -> nn.Module | None:
+        """The task's head for a subnetwork, for `subnetwork.export(path, head=…)`; None if the task has none."""
+        heads = self._heads([subnetwork])
+        return heads and heads[0]
+
     def _objectives(self, subnetwork: Subnetwork, outcome: Outcome) -> tuple[float, float]:
         cost = subnetwork.space.max_cost if outcome.failed else subnetwork.cost
         return cost, self.metric.error(outcome.metrics[self.task.metric])
@@ -206,10 +227,18 @@ class StitchProblem(Problem):
         own = self.space.digest() if hasattr(self.space, "digest") else type(self.space).__qualname__
         return {
             "space": own,
-            "task": {"data": self.task[self.split].digest(), "split": self.split, "metrics": list(self.task.metrics)},
+            "task": {"data": self.task[self.split].digest(), "split": self.split, "metrics": list(self.task.metrics)}
+            | self._head_identity(),
             "batch_size": self._engine_options["batch_size"],
             "min_accuracy": self.min_accuracy,
         }
+
+    def _head_identity(self) -> dict[str, str]:
+        """Nothing without a head: journals of earlier versions go on."""
+        if self.task.head is None:
+            return {}
+        learnt = {} if self.task.head.n_classes else {"calibration": self.task["calibration"].digest()}
+        return {"head": repr(self.task.head)} | learnt
 
     # ------------------------------------------------------------------------------------------------------- comparing
 

@@ -77,9 +77,11 @@ class Subnetwork(ABC):
         self.stitches, self.retrained = nn.ModuleDict(own), True
         return fitting.finetune(self.space, images, subnetwork=self, **options)
 
-    def module(self, device: torch.device | str | None = None) -> fx.GraphModule:
+    def module(self, device: torch.device | str | None = None, *, head: nn.Module | None = None) -> fx.GraphModule:
         """A plain module, in eval mode, that holds copies of what it uses and nothing else. Without a device it is on
-        the CPU."""
+        the CPU.
+
+        :param head: what to put behind it, such as `StitchProblem.head` gives."""
         builder = GraphBuilder(device)
         made: dict[int, fx.Node] = {}
         for step in self.steps():
@@ -91,7 +93,8 @@ class Subnetwork(ABC):
                 name = step.link.stitch
                 made[step.id] = builder.call(f"stitches.{name}", self.stitches[name], source)
         results = [made[i] for i in self.results]
-        return builder.module(results[0] if len(results) == 1 else builder.mean(results), "Subnetwork")
+        output = results[0] if len(results) == 1 else builder.mean(results)
+        return builder.module(output if head is None else builder.call("head", head, output), "Subnetwork")
 
     def export(
         self,
@@ -99,6 +102,7 @@ class Subnetwork(ABC):
         *,
         classes: Sequence[str] | None = None,
         metrics: Mapping[str, Mapping[str, float]] | None = None,
+        head: nn.Module | None = None,
     ) -> dict[str, Any]:
         """Write `module()` to a file that runs without this package, `.pt2` or `.onnx`, verified: see `export.export`.
 
@@ -109,7 +113,7 @@ class Subnetwork(ABC):
         """
         from .export import export
 
-        return export(self, path, classes=classes, metrics=metrics)
+        return export(self, path, classes=classes, metrics=metrics, head=head)
 
     def __repr__(self) -> str:
         outputs = " + ".join(network.name for network in self.outputs)

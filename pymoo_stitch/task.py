@@ -12,6 +12,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, SequentialSampler, Subset
 from tqdm import tqdm
 
+from .heads import Head
 from .metrics import IGNORED, METRICS
 from .network import Network
 
@@ -34,7 +35,9 @@ class Task:
     :param calibration: images to fit stitches on, with or without labels.
     :param metrics: names from `METRICS`, the objective first; "accuracy" by default, of labels per pixel
         "pixel_accuracy".
-    :param classes: the names of the classes, in the order of the networks' outputs.
+    :param classes: the names of the classes, in the order of the networks' outputs, or of the head's.
+    :param head: for classes that the networks were not trained on: a `heads.ClassMap`, or a head that is fitted to each
+        subnetwork on the calibration split, `heads.NearestNeighbours` or `heads.LinearProbe`.
     """
 
     def __init__(
@@ -45,6 +48,7 @@ class Task:
         calibration: Any = None,
         metrics: Sequence[str] | str | None = None,
         classes: Sequence[str] | None = None,
+        head: Head | None = None,
     ):
         self.classes = None if classes is None else _class_names(classes)
         given = {"calibration": calibration, "validation": validation, "test": test}
@@ -62,6 +66,16 @@ class Task:
                 f"there is no metric {wrong[0]!r} for labels per {'pixel' if dense else 'image'}; there are {', '.join(fitting)}."
             )
         self.all_metrics = tuple(dict.fromkeys([*self.metrics, *fitting]))
+        self.head = head
+        self.n_classes = None if head is None else head.n_classes or self._labelled_classes()
+        if head is not None and dense:
+            raise ValueError(f"a head scores images, but the labels are per pixel: give no head, not {head!r}.")
+
+    def _labelled_classes(self) -> int:
+        """How many classes the labels of the calibration split tell of."""
+        if "calibration" not in self.splits or (labels := self["calibration"].labels()) is None:
+            raise ValueError(f"{self.head!r} learns from labels: give calibration=(images, labels).")
+        return max(int(labels.max()) + 1, len(self.classes or ()))
 
     def _check_order(self) -> None:
         """A ValueError if a dataset numbers the classes otherwise than their names are given."""
@@ -81,13 +95,17 @@ class Task:
     def check(self, networks: Sequence[Network]) -> None:
         """A ValueError unless these networks can be evaluated on all splits and have as many classes as there are
         names."""
-        count = networks[0].output_shape[0]
+        count = self.n_classes or networks[0].output_shape[0]
         if self.classes is not None and len(self.classes) != count:
             raise ValueError(
-                f"the task names {len(self.classes)} classes, but the networks' outputs have {count}. Name each of them."
+                f"the task names {len(self.classes)} classes, but {'the head' if self.head else 'each network'} has {count}. "
+                "Name each of them."
             )
+        largest, given = max(getattr(self.head, "members", [0])), networks[0].output_shape[0]
+        if largest >= given:
+            raise ValueError(f"the class map names class {largest}, but the networks have {given}, counted from 0.")
         for split in self.splits.values():
-            split.check(networks)
+            split.check(networks, count)
 
     def __getitem__(self, name: str) -> "Split":
         if name not in self.splits:
@@ -151,10 +169,15 @@ class Split:
                 state.update(part.contiguous().numpy())
         return state.hexdigest()
 
-    def check(self, networks: Sequence[Network]) -> None:
+    def labels(self) -> torch.Tensor | None:
+        """All labels, if there are any."""
+        parts = [labels for _, labels in self.batches(256)]
+        return None if parts[0] is None else torch.cat(parts)
+
+    def check(self, networks: Sequence[Network], n_classes: int) -> None:
         """A ValueError unless these networks can be evaluated on all of it. What is too large to be kept is checked
         when it is read."""
-        self._limits = _Limits(networks)
+        self._limits = _Limits(networks, n_classes)
         if self.name != "calibration":
             self._load()
         images, labels = next(self._pieces()) if self._kept is None else self._kept
@@ -262,9 +285,8 @@ class Split:
 class _Limits:
     """What networks can be evaluated on."""
 
-    def __init__(self, networks: Sequence[Network]):
-        first = networks[0]
-        self.input_shape, (self.classes, *self.pixels) = first.input_shape, first.output_shape
+    def __init__(self, networks: Sequence[Network], n_classes: int):
+        self.input_shape, self.classes, self.pixels = networks[0].input_shape, n_classes, networks[0].output_shape[1:]
         self.takes_unit = all(network.takes_unit_images for network in networks)
         self.takes_normalized = any(network.takes_unit_images is False for network in networks)
 
@@ -290,10 +312,7 @@ class _Limits:
             return f"has labels of shape {tuple(labels.shape)}, but the networks' outputs need {one}."
         counted = labels if not self.pixels else labels[labels != IGNORED]
         if counted.numel() and not 0 <= counted.min() <= counted.max() < self.classes:
-            return (
-                f"has labels from {counted.min()} to {counted.max()}, but the networks know the classes 0 to "
-                f"{self.classes - 1}."
-            )
+            return f"has labels from {counted.min()} to {counted.max()}, but the classes are 0 to {self.classes - 1}."
         return None
 
 

@@ -156,7 +156,7 @@ def test_what_is_no_data_fails_at_construction(source):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda x, y: (x, y + 1), "labels from 1 to 5, but the networks know the classes 0 to 4"),
+        (lambda x, y: (x, y + 1), "labels from 1 to 5, but the classes are 0 to 4"),
         (lambda x, y: (x, y - 1), "labels from -1 to 3"),
         (lambda x, y: (x[:, :, :4], y), r"images of shape \(3, 4, 8\), but the networks were imported for \(3, 8, 8\)"),
         (lambda x, y: (x / 0, y), "NaN or infinite"),
@@ -215,7 +215,7 @@ def test_classes_have_names_of_which_there_are_as_many(pair, data):
     StitchProblem(pair, given)
     assert given.classes == tuple(names)
     assert Task(validation=data).classes is None
-    with pytest.raises(ValueError, match="the task names 4 classes, but the networks' outputs have 5"):
+    with pytest.raises(ValueError, match="the task names 4 classes, but each network has 5"):
         StitchProblem(pair, Task(validation=data, classes=names[:4]))
     for wrong in ("abcde", [0, 1, 2, 3, 4]):
         with pytest.raises(TypeError, match="classes are a list of names"):
