@@ -12,16 +12,16 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 from tqdm import tqdm
 
-from .graph import INPUT, Batch, Node, Ref, Weight, leaves, resolver, substitute
+from .folding import fold, foldable
+from .graph import INPUT, Batch, Node, Ref, leaves, resolver, substitute
 from .metrics import METRICS
-from .network import Network
 from .operators import FRESH, IN_PLACE, VIEWS, is_alias, lookup, lookup_in_place
 from .selection import Step
 from .subnetwork import Subnetwork
@@ -263,7 +263,7 @@ class Engine:
     def _convolution_before(self, step: Step, steps: dict[int, Step]) -> Step | None:
         """The convolution that is folded into this step, if it is a norm and no stitch has taken its place."""
         if id(step.network) not in self._foldable:
-            self._foldable[id(step.network)] = _foldable(step.network)
+            self._foldable[id(step.network)] = foldable(step.network)
         name = self._foldable[id(step.network)].get(step.node.name)
         source = steps[step.reads[name]] if name else step
         return source if name and source.link is None else None
@@ -271,7 +271,9 @@ class Engine:
     def _folded(self, convolution: Step, norm: Step) -> "_Operation":
         key = id(norm.network), norm.node.name, "folded"
         if key not in self._operations:
-            self._operations[key] = self._operation(*_fold(convolution, norm.node), norm.network)
+            self._operations[key] = self._operation(
+                *fold(convolution.node, norm.node, norm.network.weights), norm.network
+            )
         return self._operations[key]
 
     def _operation(self, node: Node, weights: dict[str, torch.Tensor], owner: Any) -> "_Operation":
@@ -427,50 +429,6 @@ def _compiled(
         return function(*resolved(node.args, read, images), **resolved(node.kwargs, read, images))
 
     return call_with_varying_names if varies(node.kwargs) else call
-
-
-# --------------------------------------------------------------------------------------------------------------- folding
-
-
-def _foldable(network: Network) -> dict[str, str]:
-    """For each batch norm that can be folded into the convolution before it, the name of that. Nobody else in the
-    network reads the convolution."""
-    readers = Counter(name for node in network.nodes for name in node.inputs()) + Counter([network.output])
-    convolutions = {
-        node.name
-        for node in network.nodes
-        if node.op in ("aten.conv2d.default", "aten.conv2d.padding") and _are_weights(node.args[1:3])
-    }
-    norms = [
-        node
-        for node in network.nodes
-        if node.op == "aten.batch_norm.default" and _are_weights(node.args[1:5]) and not node.args[5]
-    ]
-    before = {norm.name: norm.args[0].node for norm in norms if isinstance(norm.args[0], Ref)}
-    return {norm: name for norm, name in before.items() if name in convolutions and readers[name] == 1}
-
-
-def _are_weights(arguments: Sequence[Any]) -> bool:
-    return all(argument is None or isinstance(argument, Weight) for argument in arguments)
-
-
-def _fold(convolution: Step, norm: Node) -> tuple[Node, dict[str, torch.Tensor]]:
-    """A convolution and the batch norm behind it as one convolution, and its weights."""
-    weights = convolution.network.weights
-
-    def value(argument: Weight | None, default: float, like: torch.Tensor) -> torch.Tensor:
-        return torch.full_like(like, default) if argument is None else weights[argument.name].double()
-
-    node = convolution.node
-    weight, bias = node.args[1], node.args[2] if len(node.args) > 2 else None
-    mean = weights[norm.args[3].name].double()
-    gamma, beta = value(norm.args[1], 1, mean), value(norm.args[2], 0, mean)
-    scale = gamma / (weights[norm.args[4].name].double() + norm.args[7]).sqrt()
-    shift = beta + (value(bias, 0, mean) - mean) * scale
-    kernel = weights[weight.name].double() * scale.view(-1, 1, 1, 1)
-    args = (node.args[0], Weight("weight"), Weight("bias"), *node.args[3:])
-    folded = replace(node, name=norm.name, args=args, shape=norm.shape, dtype=norm.dtype)
-    return folded, {"weight": kernel.to(norm.dtype), "bias": shift.to(norm.dtype)}
 
 
 # ----------------------------------------------------------------------------------------------------------------- plans
