@@ -155,12 +155,12 @@ class Network:
     def _output_aliases(self) -> set[str]:
         """The output and what it shows again."""
         names, node = {self.output}, self._by_name[self.output]
-        while self._is_alias(node) and node.inputs() and node.inputs()[0] != INPUT:
+        while self.is_alias(node) and node.inputs() and node.inputs()[0] != INPUT:
             node = self._by_name[node.inputs()[0]]
             names.add(node.name)
         return names
 
-    def _is_alias(self, node: Node) -> bool:
+    def is_alias(self, node: Node) -> bool:
         """Whether a node's values are another's: a view, a copy, or one of several views."""
         maker = self._by_name[node.inputs()[0]] if node.op == GETITEM else node
         return is_alias(maker.op, maker.args)
@@ -170,7 +170,7 @@ class Network:
         never have its base's layout a stitch can reach the vector alone."""
         base = next(iter(node.inputs()), None)
         becomes_vector = layouts[node.name] is Layout.VECTOR and layouts.get(base) is not Layout.VECTOR
-        return self._is_alias(node) and not becomes_vector
+        return self.is_alias(node) and not becomes_vector
 
     def __repr__(self) -> str:
         return (
