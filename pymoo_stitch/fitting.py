@@ -111,17 +111,18 @@ def least_squares(
         moments.add(execution.taps(batch))
     for name in dict.fromkeys(supernet.links[i].stitch for i in chosen):
         links = [i for i in chosen if supernet.links[i].stitch == name]
-        weight, bias = _solve(*moments.pooled(links), ridge)
-        adapter = _adapter(stitches[name])
+        adapter = adapter_of(stitches[name])
+        weight, bias = _solve(*moments.pooled(links), ridge, centred=adapter.bias is not None)
         with torch.no_grad():
             adapter.weight.copy_(weight.view_as(adapter.weight))
-            adapter.bias.copy_(bias)
+            if adapter.bias is not None:
+                adapter.bias.copy_(bias)
     errors = _held_out_errors(supernet, execution, data, stitches)
     stitches.to("cpu")
     return FitReport("least squares", errors, data.seen, time.perf_counter() - start)
 
 
-def _adapter(stitch: nn.Module) -> nn.Module:
+def adapter_of(stitch: nn.Module) -> nn.Module:
     """The affine map itself: the module before the conversion to the target's layout."""
     return stitch[-2] if isinstance(stitch, nn.Sequential) else stitch
 
@@ -154,15 +155,13 @@ class _Moments:
             link = self.supernet.links[number]
             x_key, y_key = self._keys(link)
             if x_key not in rows:
-                rows[x_key] = self._rows(self._entered(number, link, source), link, link.source)
+                rows[x_key] = source_rows(link, self._enter[number], source, self.positions)
                 self._add_sum(x_key, rows[x_key])
             if (x_key, "gram") not in crossed:
                 crossed.add((x_key, "gram"))
                 self._grams[x_key] = self._grams.get(x_key, 0) + rows[x_key].T @ rows[x_key]
             if y_key not in rows:
-                rows[y_key] = self._rows(
-                    target if is_direct(link) else as_image(target, link.target), link, link.target
-                )
+                rows[y_key] = target_rows(link, target, self.positions)
                 self._add_sum(y_key, rows[y_key])
             if (x_key, y_key) not in crossed and (y_key, x_key) not in crossed:
                 crossed.add((x_key, y_key))
@@ -182,28 +181,37 @@ class _Moments:
             parts.append((self._counts[x], self._sums[x], self._sums[y], self._grams[x], cross))
         return tuple(sum(column[1:], start=column[0]) for column in zip(*parts, strict=True))
 
-    def _entered(self, number: int, link: Link, source: torch.Tensor) -> torch.Tensor:
-        return source if is_direct(link) else self._enter[number][:-2](source)
-
-    def _rows(self, tensor: torch.Tensor, link: Link, tap: Tap) -> torch.Tensor:
-        """A sample of positions of every image, as rows of channels in float64."""
-        layout = working_layout(KINDS[link.kind], link.source, link.target)
-        rows = (
-            tensor.flatten(2).transpose(1, 2)
-            if layout is Layout.IMAGE
-            else tensor.reshape(len(tensor), -1, tensor.shape[-1])
-        )
-        count = rows.shape[1]
-        if count > self.positions:
-            generator = torch.Generator().manual_seed(count)
-            rows = rows[:, torch.randperm(count, generator=generator)[: self.positions].to(rows.device)]
-        rows = rows.double().flatten(0, 1)
-        _check_finite(rows, tap)
-        return rows
-
     def _add_sum(self, key: tuple, rows: torch.Tensor) -> None:
         self._sums[key] = self._sums.get(key, 0) + rows.sum(0)
         self._counts[key] = self._counts.get(key, 0) + len(rows)
+
+
+def source_rows(link: Link, stitch: nn.Module, source: torch.Tensor, positions: int) -> torch.Tensor:
+    """What the affine map of a link's stitch reads for a sample of positions of every image, as rows of channels in
+    float64."""
+    return _rows(source if is_direct(link) else stitch[:-2](source), link, link.source, positions)
+
+
+def target_rows(link: Link, target: torch.Tensor, positions: int) -> torch.Tensor:
+    """What it is to give, for the same positions."""
+    plain = is_direct(link) or link.target.layout is Layout.VECTOR
+    return _rows(target if plain else as_image(target, link.target), link, link.target, positions)
+
+
+def _rows(tensor: torch.Tensor, link: Link, tap: Tap, positions: int) -> torch.Tensor:
+    layout = working_layout(KINDS[link.kind], link.source, link.target)
+    rows = (
+        tensor.flatten(2).transpose(1, 2)
+        if layout is Layout.IMAGE
+        else tensor.reshape(len(tensor), -1, tensor.shape[-1])
+    )
+    count = rows.shape[1]
+    if count > positions:
+        generator = torch.Generator().manual_seed(count)
+        rows = rows[:, torch.randperm(count, generator=generator)[:positions].to(rows.device)]
+    rows = rows.double().flatten(0, 1)
+    _check_finite(rows, tap)
+    return rows
 
 
 def _check_finite(tensor: torch.Tensor, tap: Tap) -> None:
@@ -215,23 +223,54 @@ def _check_finite(tensor: torch.Tensor, tap: Tap) -> None:
 
 
 def _solve(
-    n: int, x: torch.Tensor, y: torch.Tensor, xx: torch.Tensor, xy: torch.Tensor, ridge: float
+    n: int,
+    x: torch.Tensor,
+    y: torch.Tensor,
+    xx: torch.Tensor,
+    xy: torch.Tensor,
+    ridge: float,
+    centred: bool = True,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Weight and bias of the affine map of least squared error, from sums over n samples."""
-    mean_x, mean_y = x / n, y / n
+    """Weight and bias of the affine map of least squared error, from sums over n samples; without `centred` the bias is
+    0."""
+    mean_x, mean_y = (x / n, y / n) if centred else (torch.zeros_like(x), torch.zeros_like(y))
     covariance = xx / n - torch.outer(mean_x, mean_x)
     shared = xy / n - torch.outer(mean_x, mean_y)
-    scale = covariance.diagonal().clamp_min(0).mean()
-    penalty = torch.where(scale > 0, ridge * scale, torch.ones_like(scale))
+    penalty = _penalty(covariance.diagonal().clamp_min(0).mean(), ridge)
+    solution = _solve_positive(covariance, shared, penalty)
+    return solution.T, mean_y - solution.T @ mean_x
+
+
+def solve_rows(
+    x: torch.Tensor, y: torch.Tensor, ridge: float = 1e-6, centred: bool = True
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The same from the samples themselves, rows of x [n, C] and y [n, D], by the smaller of two systems: C×C, or n×n where
+    there are fewer samples than channels."""
+    n, channels = x.shape
+    if channels <= n:
+        return _solve(n, x.sum(0), y.sum(0), x.T @ x, x.T @ y, ridge, centred)
+    mean_x, mean_y = (x.mean(0), y.mean(0)) if centred else (x.new_zeros(channels), y.new_zeros(y.shape[1]))
+    x, y = x - mean_x, y - mean_y
+    kernel = x @ x.T / n
+    penalty = _penalty(kernel.diagonal().sum() / channels, ridge)
+    weight = (x.T @ _solve_positive(kernel, y / n, penalty)).T
+    return weight, mean_y - weight @ mean_x
+
+
+def _penalty(variance: torch.Tensor, ridge: float) -> torch.Tensor:
+    return torch.where(variance > 0, ridge * variance, torch.ones_like(variance))
+
+
+def _solve_positive(matrix: torch.Tensor, right: torch.Tensor, penalty: torch.Tensor) -> torch.Tensor:
+    """(matrix + penalty)⁻¹ right, of a matrix that is positive up to rounding."""
     for _ in range(8):
         factor, failed = torch.linalg.cholesky_ex(
-            covariance + penalty * torch.eye(len(x), dtype=x.dtype, device=x.device)
+            matrix + penalty * torch.eye(len(matrix), dtype=matrix.dtype, device=matrix.device)
         )
         if not failed:
             break
         penalty = penalty * 10  # rounding has made a variance negative: a tap with nearly dependent channels
-    solution = torch.cholesky_solve(shared, factor)
-    return solution.T, mean_y - solution.T @ mean_x
+    return torch.cholesky_solve(right, factor)
 
 
 # ------------------------------------------------------------------------------------------------------------------ adam

@@ -22,8 +22,8 @@ class Kind:
     """What a stitch is made of.
 
     `build(layout, channels_in, channels_out)` gives a new, unfitted module for tensors of one of `layouts`. `affine`: it
-    is one affine map of the channels, the same at every position, in a convolution or linear layer with bias; then
-    least squares can fit it, and one is enough to bridge any gap."""
+    is one affine map of the channels, the same at every position, in a convolution or linear layer; then least squares can
+    fit it, one is enough to bridge any gap, and it leads from an image to a vector too."""
 
     build: Callable[[Layout, int, int], nn.Module]
     layouts: frozenset[Layout] = frozenset(Layout)
@@ -48,6 +48,8 @@ def working_layout(kind: Kind, source: Tap, target: Tap) -> Layout | None:
     """The layout in which a stitch of this kind does its work between two taps; None if it cannot join them."""
     if are_alike(source, target) and source.layout in kind.layouts:
         return source.layout
+    if source.grid is not None and target.layout is Layout.VECTOR and kind.affine:
+        return Layout.VECTOR
     if source.grid is None or target.grid is None:
         return None
     if Layout.IMAGE in kind.layouts:
@@ -81,6 +83,9 @@ def _assemble(link: Link) -> nn.Module:
     if is_direct(link):
         return kind.build(layout, source.channels, target.channels)
     channels = source.channels * (2 if source.layout is Layout.CLASS_TOKENS else 1)
+    if layout is Layout.VECTOR:  # [SF]: the mean over all positions
+        adapter = kind.build(layout, channels, target.channels)
+        return nn.Sequential(ToImage(source), Average(), adapter, FromLayout(layout, target))
     steps = []
     for size, channels_out in _chain(kind, channels, target.channels, source.grid, target.grid):
         steps += [Resize(size)] if layout is Layout.IMAGE else [Resize(size), FlattenImage()]
@@ -141,8 +146,15 @@ class FlattenImage(nn.Module):
         return x.flatten(2).transpose(1, 2)
 
 
+class Average(nn.Module):
+    """B C H W as a vector: the mean over all positions."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.mean((2, 3))
+
+
 class FromLayout(nn.Module):
-    """From the working layout, an image or tokens, to the layout of a tap of the same size. [T]: a class token is the
+    """From the working layout, an image, tokens or a vector, to the layout of a tap of the same size. [T]: a class token is the
     mean of the others."""
 
     def __init__(self, working: Layout, tap: Tap):
@@ -179,10 +191,14 @@ class Resize(nn.Module):
 # ---------------------------------------------------------------------------------------------------------------- kinds
 
 
-def _linear(layout: Layout, channels_in: int, channels_out: int) -> nn.Module:
+def _linear(layout: Layout, channels_in: int, channels_out: int, bias: bool = True) -> nn.Module:
     if layout is Layout.IMAGE:
-        return nn.Conv2d(channels_in, channels_out, kernel_size=1)
-    return nn.Linear(channels_in, channels_out)
+        return nn.Conv2d(channels_in, channels_out, kernel_size=1, bias=bias)
+    return nn.Linear(channels_in, channels_out, bias=bias)
+
+
+def _matrix(layout: Layout, channels_in: int, channels_out: int) -> nn.Module:
+    return _linear(layout, channels_in, channels_out, bias=False)
 
 
 def _linear_relu(layout: Layout, channels_in: int, channels_out: int) -> nn.Module:
@@ -238,10 +254,11 @@ class TransformerBlock(nn.Module):
 
 KINDS: dict[str, Kind] = {
     "linear": Kind(_linear, affine=True),
+    "matrix": Kind(_matrix, affine=True),
     "linear+relu": Kind(_linear_relu),
     "conv3x3": Kind(_conv3x3, frozenset({Layout.IMAGE})),
     "bottleneck": Kind(lambda layout, c_in, c_out: Bottleneck(c_in, c_out), frozenset({Layout.IMAGE})),
     "transformer": Kind(lambda layout, c_in, c_out: TransformerBlock(c_in, c_out), TOKENS),
 }
 """The kinds by name; yours are added as `KINDS["name"] = Kind(build, layouts)`. `linear` ([G]) is one affine map of the
-channels at every position; the others are those of [T], with normalisation before and behind."""
+channels at every position, `matrix` ([SF]) the same without bias; the others are those of [T], with normalisation before and behind."""

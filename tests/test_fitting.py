@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from pymoo_stitch import Link, Network, Supernet
 from pymoo_stitch.execution import Execution
-from pymoo_stitch.fitting import random_genotype
+from pymoo_stitch.fitting import _solve, adapter_of, random_genotype, solve_rows
 
 CPU = torch.device("cpu")
 
@@ -115,6 +115,37 @@ def test_least_squares_equals_lstsq_on_all_samples(pair, batch_size):
         # Where channels depend on each other, what lstsq gains from the rounding noise in float32 is no fit.
         tolerance = 1e-6 if variances[0] > 1e-9 * variances[-1] else 1e-3
         assert (given_ - y).square().mean() <= (1 + tolerance) * (best - y).square().mean() + 1e-12, str(link)
+
+
+@pytest.mark.parametrize("kind", ["linear", "matrix"])
+def test_least_squares_fits_a_matrix_without_bias_and_vectors_of_means(residual, gated, kind):
+    images = noise(60)
+    links = [Link(residual.tap("relu"), gated.tap("mul"), kind), Link(residual.tap("relu"), gated.tap("view"), kind)]
+    supernet = Supernet([residual, gated], links)
+    report = supernet.fit(list(images.split(7)), positions=10_000, ridge=1e-10)
+    assert all(np.isfinite(list(report.errors.values())))
+    own = {network.name: tap_tensors(network, images) for network in supernet.networks}
+    for link in supernet.links:
+        x, y = (own[end.network][end.name] for end in (link.source, link.target))
+        x, y = (x.mean((2, 3)).double(), y.double()) if y.ndim == 2 else (rows(x), rows(y))
+        weight, bias = (torch.linalg.lstsq(x, y).solution.T, 0) if kind == "matrix" else by_lstsq(x, y)
+        adapter = adapter_of(supernet.stitches[link.stitch])
+        torch.testing.assert_close(adapter.weight.flatten(1).double(), weight, rtol=1e-3, atol=1e-3)
+        assert adapter.bias is None if kind == "matrix" else torch.allclose(adapter.bias.double(), bias, atol=1e-3)
+
+
+@given(n=st.integers(1, 12), c=st.integers(1, 12), d=st.integers(1, 5), centred=st.booleans(), seed=st.integers(0, 99))
+@settings(deadline=None, max_examples=60)
+def test_the_smaller_of_two_systems_has_the_solution_of_either(n, c, d, centred, seed):
+    rng = torch.Generator().manual_seed(seed)
+    x, y = (torch.randn(n, size, generator=rng, dtype=torch.float64) + 1 for size in (c, d))
+    weight, bias = solve_rows(x, y, 1e-3, centred)
+    sums = n, x.sum(0), y.sum(0), x.T @ x, x.T @ y
+    torch.testing.assert_close((weight, bias), _solve(*sums, 1e-3, centred))
+    if not centred:
+        assert not bias.any()
+        weight, _ = solve_rows(x, y, 1e-12, centred)
+        torch.testing.assert_close(weight, y.T @ torch.linalg.pinv(x.T), rtol=1e-3, atol=1e-3)  # [SF]: A = Yᵀ(Xᵀ)⁺
 
 
 def test_links_that_share_a_stitch_are_fitted_together(by_hand):

@@ -61,7 +61,21 @@ def test_a_stitch_gives_the_targets_shape_from_every_tap_it_can_start_from(netwo
     expected = {(a, b) for a in with_positions for b in with_positions}
     if kind == "transformer":
         expected = {(a, b) for a in tokens for b in tokens}
-    assert joined == expected | ({(Layout.VECTOR, Layout.VECTOR)} if kind.startswith("linear") else set())
+    if KINDS[kind].affine:
+        expected |= {(a, Layout.VECTOR) for a in with_positions}
+    assert joined == expected | ({(Layout.VECTOR, Layout.VECTOR)} if Layout.VECTOR in KINDS[kind].layouts else set())
+
+
+@pytest.mark.parametrize("kind", ["linear", "matrix"])
+def test_a_vector_is_made_of_the_mean_over_all_positions(networks, kind):
+    residual, gated, mixer, last = networks
+    for source in (residual.tap("stem.0"), last.tap("norm"), mixer.tap("norm")):
+        stitch, tensor = build_stitch(Link(source, gated.tap("view"), kind)), tensor_of(source)
+        mean = tensor.mean((2, 3)) if source.layout is Layout.IMAGE else tensor.flatten(1, -2).mean(1)
+        if source.layout is Layout.CLASS_TOKENS:
+            mean = torch.cat([tensor[:, 1:].mean(1), tensor[:, 0]], 1)
+        torch.testing.assert_close(stitch(tensor), stitch[2](mean))
+        assert (stitch[2].bias is None) is (kind == "matrix")
 
 
 def test_a_stitch_of_the_default_kind_is_one_layer_where_nothing_else_changes(networks):

@@ -289,8 +289,8 @@ def test_networks_without_compatible_taps_are_an_error():
 
 def test_links_that_do_not_fit_are_errors(residual, gated, deep):
     tap = residual.tap("stem.0")
-    with pytest.raises(ValueError, match=r"cannot lead from image \(6, 8, 8\) to vector \(12,\)"):
-        Supernet([residual, gated], [Link(tap, gated.tap("view"))])
+    with pytest.raises(ValueError, match=r"cannot lead from vector \(12,\) to image \(6, 8, 8\)"):
+        Supernet([residual, gated], [Link(gated.tap("view"), tap)])
     with pytest.raises(
         ValueError, match=r"uses a tap deep:stem.0 that is not among the taps of the networks residual, gated"
     ):
