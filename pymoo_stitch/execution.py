@@ -1,7 +1,7 @@
 """Running the nodes of a supernet one by one: its networks as they are, or one subnetwork with stitches that can learn."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -16,13 +16,21 @@ if TYPE_CHECKING:
     from .supernet import Supernet
 
 
-def outputs_of(network: Network, images: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
-    """The name of each node of a network, in their order, and what it gives; kept until the last that reads it is done."""
-    readers = Counter(name for node in network.nodes for name in dict.fromkeys(node.inputs()))
-    made = {INPUT: images}
-    for node in network.nodes:
+def outputs_of(
+    network: Network, tensor: torch.Tensor, *, nodes: Sequence[Node] | None = None, given: str = INPUT
+) -> Iterator[tuple[str, torch.Tensor]]:
+    """The name of each node of a network, in their order, and what it gives; kept until the last that reads it is done.
+
+    :param tensor: a batch of images, or what stands for
+    :param given: another tensor than the input.
+    :param nodes: those to run, if not all.
+    """
+    nodes = network.nodes if nodes is None else nodes
+    readers = Counter(name for node in nodes for name in dict.fromkeys(node.inputs()))
+    made = {given: tensor}
+    for node in nodes:
         with torch.no_grad():
-            made[node.name] = _output(node, made.__getitem__, network.weights, images)
+            made[node.name] = _output(node, made.__getitem__, network.weights, tensor)
         yield node.name, made[node.name]
         for name in dict.fromkeys(node.inputs()):
             readers[name] -= 1

@@ -74,14 +74,22 @@ def hsic(kernels: np.ndarray) -> np.ndarray:
     return estimate / (n * (n - 3))
 
 
+def kernel(output: torch.Tensor) -> np.ndarray:
+    """The products [n, n] of what a tensor says of each two images; centred, which changes no HSIC, but keeps its sums
+    exact."""
+    products = torch.zeros(len(output), len(output), dtype=torch.float64)
+    for part in output.flatten(1).split(2**17, dim=1):  # in float64, a large tensor as a whole is too large
+        features = part.double()
+        features = features - features.mean(0)
+        products += features @ features.T
+    return products.numpy()
+
+
 def _kernels(network: Network, images: torch.Tensor) -> list[np.ndarray]:
-    """For each tap the products [n, n] of what it says of each two images; centred, which changes no HSIC, but keeps its
-    sums exact."""
+    """For each tap its kernel."""
     names = {tap.name for tap in network.taps}
     found: dict[str, np.ndarray] = {}
     for name, output in outputs_of(network, images):
         if name in names:
-            features = output.flatten(1).double()
-            features = features - features.mean(0)
-            found[name] = (features @ features.T).numpy()
+            found[name] = kernel(output)
     return [found[tap.name] for tap in network.taps]
