@@ -1,11 +1,12 @@
 """Networks cut into fragments at the tensors where a linear map can be fused into the layers behind ([SF])."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 
 import networkx as nx
+import torch
 
 from .folding import foldable
 from .graph import INPUT, Node, Ref, Weight
@@ -103,7 +104,7 @@ def cuts(network: Network) -> list[Tap]:
                 yield node, name
 
     def can_be_fused(tap: Tap, node: Node, name: str) -> bool:
-        layout, channels = layouts.get(name), input_channels(network, node)
+        layout, channels = layouts.get(name), input_channels(node, network.weights)
         if not isinstance(layout, Layout) or Ref(name) != node.args[0] or node.inputs() != [name]:
             return False
         return channels == tap.channels and (layout is Layout.IMAGE) is (node.op in CONVOLUTIONS)
@@ -117,13 +118,13 @@ def cuts(network: Network) -> list[Tap]:
     return found
 
 
-def input_channels(network: Network, node: Node) -> int | None:
-    """How many channels a linear layer or a convolution without groups reads, its weights being the network's; None for
-    any other node."""
+def input_channels(node: Node, weights: Mapping[str, torch.Tensor]) -> int | None:
+    """How many channels a linear layer or a convolution without groups reads; None for any other node, and where its weight
+    is computed."""
     if node.op not in (LINEAR, *CONVOLUTIONS) or not isinstance(node.args[1], Weight):
         return None
     groups = node.args[6] if len(node.args) > 6 else node.kwargs.get("groups", 1)
-    return network.weights[node.args[1].name].shape[1] if groups == 1 else None
+    return weights[node.args[1].name].shape[1] if groups == 1 else None
 
 
 def _passed_by_all(network: Network) -> list[str]:

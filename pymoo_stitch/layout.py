@@ -174,7 +174,7 @@ class _Follower:
             return None
         lost = {None: None, _Inner.OTHER: None}.get(source, _Inner.SHUFFLED)
         if node.op.startswith(("aten.permute", "aten.transpose", "aten.t.")):
-            return _PERMUTED.get((source, _permutation(node)), source if source is _Inner.OTHER else lost)
+            return _PERMUTED.get((source, permutation(node)), source if source is _Inner.OTHER else lost)
         changed = sum(a != b for a, b in zip(shape, source_shape, strict=False))
         if len(shape) == len(source_shape) and changed <= 1:  # the same, or one dimension cut
             return self._tokens(shape) if source in (Layout.TOKENS, Layout.CLASS_TOKENS) else source
@@ -204,7 +204,7 @@ _PERMUTED = {
 }
 
 
-def _permutation(node: Node) -> tuple[int, ...]:
+def permutation(node: Node) -> tuple[int, ...]:
     rank = len(node.shape)
     if node.op.startswith("aten.permute"):
         return tuple(d % rank for d in node.args[1])
