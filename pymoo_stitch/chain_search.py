@@ -1,9 +1,17 @@
 """The published search for chains: depth first, led by how alike a chain's output is to what a fragment is used to read."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import torch
+from torch import nn
 
 from .chains import Chain, Pool
+from .engine import Engine
 from .fragments import Fragment
+from .network import Network
 
 RANKINGS = {
     "cka": lambda pool, beginning, fragment: -pool.similarity(beginning, fragment),
@@ -60,3 +68,37 @@ def search_chains(
 
     for first in [fragment for fragment in pool.fragments if fragment.is_start] if start is None else [start]:
         yield from grown((first,), 1.0)
+
+
+@dataclass(frozen=True)
+class Composed:
+    """A chain that was made for some images, its score, and what it gives for them."""
+
+    chain: Chain
+    score: float
+    outputs: torch.Tensor
+
+
+def compose(
+    networks: Iterable[Network], images: torch.Tensor, *, count: int = 8, head: nn.Module | None = None, **options: Any
+) -> list[Composed]:
+    """Networks made for images, on the fly, and their predictions ([SF]): the first `count` chains that `search_chains`
+    finds with stitches fitted on these very images, which need no labels; the highest score first.
+
+    >>> images = torch.rand(32, 1, 8, 8)
+    >>> best, *others = compose(get_problem("digits").space.networks, images)
+    >>> best.outputs.argmax(1).shape
+    torch.Size([32])
+
+    :param head: what turns outputs into scores for other classes, such as a `heads.ClassMap`.
+    :param options: those of `search_chains`.
+    """
+    if count < 1:
+        raise ValueError(f"count is how many networks are made, 1 or more, but is {count}.")
+    pool = Pool(networks, images)
+    found = list(islice(search_chains(pool, **options), count))
+    outputs = Engine().predict([chain for chain, _ in found], pool.images)
+    if head is not None:
+        outputs = [head(output) for output in outputs]
+    made = [Composed(chain, score, output) for (chain, score), output in zip(found, outputs, strict=True)]
+    return sorted(made, key=lambda composed: -composed.score)

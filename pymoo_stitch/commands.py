@@ -98,9 +98,12 @@ def info(options: Namespace) -> None:
 
 def build(options: Namespace) -> None:
     check_place(options.output)
-    problem = _problem(options)
-    problem.space.save(options.output)
-    _say(problem.space.summary(), "", f"Saved to {options.output}.")
+    space = _problem(options).space
+    supernet = getattr(space, "supernet", space)  # that of a family
+    if not isinstance(supernet, Supernet):
+        raise ValueError(f"{options.problem} searches no supernet that could be saved, but {space!r}.")
+    supernet.save(options.output)
+    _say(supernet.summary(), "", f"Saved to {options.output}.")
 
 
 def search(options: Namespace) -> int | None:

@@ -243,7 +243,7 @@ class _Selected(Subnetwork):
 
     def __init__(self, supernet: Supernet, x: Sequence[bool] | np.ndarray):
         self.space = supernet
-        self.x = _check_genotype(x, supernet.n_var)
+        self.x = check_genotype(x, supernet.n_var)
         self.stitches = supernet.stitches
         self._selection: Selection = supernet._selector(self.x)
 
@@ -362,7 +362,7 @@ def _ends(link: Link) -> tuple:
     return link.source.layout, link.source.channels, link.target.layout, link.target.channels, sizes
 
 
-def _check_genotype(x: Sequence[bool] | np.ndarray, n_var: int) -> np.ndarray:
+def check_genotype(x: Sequence[bool] | np.ndarray, n_var: int) -> np.ndarray:
     try:
         x = np.array(x)
         known = x.dtype == bool or np.isin(x, (0, 1)).all()

@@ -5,6 +5,7 @@ import importlib
 import pkgutil
 
 import pytest
+import torch
 from pymoo.optimize import minimize
 from pymoo_stitch.problems import get_problem
 
@@ -21,7 +22,7 @@ EXAMPLES = [
     if example.examples
 ]
 KNOWN = {name: getattr(algorithms, name) for name in algorithms.__all__}
-KNOWN |= {"minimize": minimize, "get_problem": get_problem, "Evaluations": Evaluations}
+KNOWN |= {"minimize": minimize, "get_problem": get_problem, "Evaluations": Evaluations, "torch": torch}
 
 
 def test_there_are_examples():

@@ -1,0 +1,159 @@
+"""All chains of a pool as a space that genotypes select from, for a search by evolution ([SF], in binary)."""
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from itertools import pairwise
+
+import numpy as np
+from pymoo.core.problem import Problem
+from pymoo.core.repair import Repair
+
+from .chains import Chain, Pool, follows
+from .fragments import Fragment
+from .supernet import check_genotype
+
+
+class ChainSpace:
+    """At the end of each fragment a switch: the chain goes on with the next fragment of the same network, or with another
+    fragment through a stitch. A genotype has one boolean per such *jump*, and behind them one for each network but the
+    first, which says where the chain starts. A switch takes the first of its jumps whose variable is 1, and goes on in the
+    same network if none is; so the all-zero genotype is the first network, untouched.
+
+    Every genotype is a chain: a jump to a fragment that the chain has used already, or that leaves no room for an end,
+    is passed over; a chain that cannot go on in its network ends with that network's last fragment. Variables that are
+    passed over are not active.
+
+    >>> pool = Pool(get_problem("digits").space.networks, torch.rand(32, 1, 8, 8))
+    >>> space = ChainSpace(pool)
+    >>> space
+    ChainSpace(inverted, residual; 8 fragments, 19 variables)
+    >>> x = space.references["residual"].copy()
+    >>> x[space.jumps.index((pool["residual"][0], pool["inverted"][3]))] = True
+    >>> space.subnetwork(x)
+    Chain(residual[0] → inverted[3] inverted[4], 1 stitch, 247,232 multiply-adds)
+
+    :param pool: whose fragments are put together.
+    :param candidates: to how many fragments a chain can jump from each: those whose inputs are the most similar, by CKA in
+        the networks as they are, to what the fragment gives.
+    :param length: how many fragments a chain has at most.
+    :param include: chains, such as `search_chains` finds, all of whose jumps are to be possible.
+    """
+
+    def __init__(self, pool: Pool, *, candidates: int = 4, length: int = 16, include: Iterable[Chain] = ()):
+        if candidates < 0 or length < 2:
+            raise ValueError(
+                f"from each fragment there are 0 candidates or more, and a chain has 2 fragments or more, but candidates is "
+                f"{candidates} and length {length}."
+            )
+        self.pool, self.length = pool, length
+        wanted = {pair for chain in include for pair in _jumps(chain)}
+        self.jumps: tuple[tuple[Fragment, Fragment], ...] = tuple(
+            (fragment, target)
+            for fragment in pool.fragments
+            for rank, target in enumerate(_candidates(pool, fragment))
+            if rank < candidates or (fragment, target) in wanted
+        )
+        if missing := wanted - set(self.jumps):
+            source, target = missing.pop()
+            raise ValueError(
+                f"no chain of this pool jumps from {source} to {target}: a chain to include is of another."
+            )
+        self._switches: dict[Fragment, list[tuple[int, Fragment]]] = {fragment: [] for fragment in pool.fragments}
+        for variable, (source, target) in enumerate(self.jumps):
+            self._switches[source].append((variable, target))
+        self.n_choices = len(pool.networks) - 1
+        self.n_var = len(self.jumps) + self.n_choices
+        self._starts = [fragment for fragment in pool.fragments if fragment.is_start]
+        self._ends = {fragment.network.name: fragment for fragment in pool.fragments if fragment.is_end}
+        self._next = dict(zip(pool.fragments, pool.fragments[1:], strict=False))
+
+    def subnetwork(self, x: Sequence[bool] | np.ndarray) -> Chain:
+        """The chain that a genotype selects."""
+        x = check_genotype(x, self.n_var)
+        fragments, active = self._decoded(x)
+        return self.pool.chain(fragments, x=x, active=active)
+
+    def _decoded(self, x: np.ndarray) -> tuple[list[Fragment], np.ndarray]:
+        values = x.tolist()
+        active = np.zeros(self.n_var, dtype=bool)
+        start = 0
+        for number, variable in enumerate(range(len(self.jumps), self.n_var), 1):
+            active[variable] = True
+            if values[variable]:
+                start = number
+                break
+        chain = [self._starts[start]]
+        while not chain[-1].is_end:
+            following = self._next[chain[-1]]
+            if not self._may_follow(chain, following):
+                following = self._ends[chain[-1].network.name]
+            for variable, target in self._switches[chain[-1]]:
+                if target != following and self._may_follow(chain, target):
+                    active[variable] = True
+                    if values[variable]:
+                        following = target
+                        break
+            chain.append(following)
+        return chain, active
+
+    def _may_follow(self, chain: Sequence[Fragment], target: Fragment) -> bool:
+        return target.is_end or (len(chain) < self.length - 1 and target not in chain)
+
+    def genotype(self, chain: Chain) -> np.ndarray:
+        """The genotype that selects a chain, with as few ones as that takes. A ValueError if none does."""
+        numbers = {pair: variable for variable, pair in enumerate(self.jumps)}
+        x = np.zeros(self.n_var, dtype=bool)
+        for source, target in _jumps(chain):
+            if (source, target) in numbers:
+                x[numbers[source, target]] = True
+            elif target != self._ends[source.network.name]:
+                raise ValueError(
+                    f"{chain} jumps from {source} to {target}, which no genotype does. Make the space with include=[chain]."
+                )
+        if start := self._starts.index(chain.fragments[0]):
+            x[len(self.jumps) + start - 1] = True
+        if (found := self._decoded(x)[0]) != list(chain.fragments):
+            raise ValueError(
+                f"no genotype selects {chain}; the nearest has the fragments {', '.join(map(str, found))}."
+            )
+        return x
+
+    def repaired(self, x: Sequence[bool] | np.ndarray) -> np.ndarray:
+        """A genotype of the same chain in which nothing is 1 but what the chain is made of."""
+        return self.genotype(self.subnetwork(x))
+
+    @cached_property
+    def references(self) -> dict[str, np.ndarray]:
+        """The genotypes of each network alone, by its name."""
+        genotypes = np.zeros((len(self._starts), self.n_var), dtype=bool)
+        genotypes[1:, len(self.jumps) :] = np.eye(self.n_choices, dtype=bool)
+        return {start.network.name: x for start, x in zip(self._starts, genotypes, strict=True)}
+
+    def digest(self) -> str:
+        """A name for what the chains compute, weights and images included."""
+        jumps = "\n".join(f"{source} {target}" for source, target in self.jumps)
+        return hashlib.blake2b(f"{self.pool.digest()}\n{self.length}\n{jumps}".encode(), digest_size=16).hexdigest()
+
+    def __repr__(self) -> str:
+        names = ", ".join(network.name for network in self.pool.networks)
+        return f"ChainSpace({names}; {len(self.pool.fragments)} fragments, {self.n_var} variables)"
+
+
+def _jumps(chain: Chain) -> list[tuple[Fragment, Fragment]]:
+    return [pair for pair in pairwise(chain.fragments) if not follows(*pair)]
+
+
+def _candidates(pool: Pool, fragment: Fragment) -> list[Fragment]:
+    """The fragments to which a chain can jump from another, those first that read what is the most similar."""
+    own = pool[fragment.network.name][: fragment.number + 1]
+    found = [target for target in pool.fragments if pool.joins(fragment, target) and not follows(fragment, target)]
+    return sorted(found, key=lambda target: -pool.similarity(own, target))
+
+
+class ChainRepair(Repair):
+    """For pymoo's algorithms, as in `NSGA2(repair=ChainRepair())`: clears what is 1 in genotypes without being used. The
+    chains stay the same."""
+
+    def _do(self, problem: Problem, X: np.ndarray, **kwargs) -> np.ndarray:
+        return np.array([problem.space.repaired(x) for x in X]).reshape(X.shape)

@@ -1,0 +1,202 @@
+"""The chains of a pool as a pymoo problem: every genotype is a chain, every chain it can jump to has a genotype."""
+
+import numpy as np
+import pytest
+import torch
+from conftest import IMAGE, seeded
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pymoo.algorithms.moo.nsga2 import NSGA2
+from pymoo.operators.crossover.pntx import TwoPointCrossover
+from pymoo.operators.mutation.bitflip import BitflipMutation
+from pymoo.optimize import minimize
+from torch import nn
+
+from pymoo_stitch import Evaluations, Network, StitchProblem, Task
+from pymoo_stitch.algorithms import LKGOMEA
+from pymoo_stitch.chain_search import compose, search_chains
+from pymoo_stitch.chain_space import ChainRepair, ChainSpace
+from pymoo_stitch.chains import Pool, follows
+from pymoo_stitch.heads import ClassMap
+from pymoo_stitch.runners import DaskRunner
+
+ANY = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+def plain(seed, *widths):
+    """A network without residuals, which can be cut before each layer."""
+
+    def make():
+        pairs = zip((IMAGE[0], *widths), widths, strict=False)
+        layers = [part for pair in pairs for part in (nn.Conv2d(*pair, 3, padding=1), nn.ReLU())]
+        return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(widths[-1], 5))
+
+    return seeded(make, seed).eval()
+
+
+@pytest.fixture(scope="module")
+def pool():
+    images = torch.rand(8, *IMAGE, generator=torch.Generator().manual_seed(2))
+    networks = [
+        Network.from_module(plain(seed, *widths), images[:1], name=f"net{seed}")
+        for seed, widths in enumerate([(4, 6, 5), (3, 8), (5, 5, 5, 5)])
+    ]
+    return Pool(networks, images)
+
+
+@pytest.fixture(scope="module", params=[(4, 16), (99, 4), (0, 5)], ids=str)
+def space(pool, request):
+    candidates, length = request.param
+    return ChainSpace(pool, candidates=candidates, length=length)
+
+
+def genotype(space, seed, density):
+    return np.random.default_rng(seed).random(space.n_var) < density
+
+
+@ANY
+@given(seed=st.integers(0, 10**6), density=st.floats(0, 1))
+def test_every_genotype_is_a_chain_and_inactive_variables_change_nothing(space, seed, density):
+    x = genotype(space, seed, density)
+    chain = space.subnetwork(x)
+    assert chain.fragments[0].is_start
+    assert chain.fragments[-1].is_end
+    assert len(set(chain.fragments)) == len(chain.fragments) <= space.length
+    assert np.array_equal(chain.active, space.subnetwork(x).active)
+    for variable in range(space.n_var):
+        flipped = x.copy()
+        flipped[variable] ^= True
+        assert (space.subnetwork(flipped).key == chain.key) == (not chain.active[variable])
+
+
+@ANY
+@given(seed=st.integers(0, 10**6), density=st.floats(0, 1))
+def test_a_repaired_genotype_selects_the_same_chain_with_the_fewest_ones(space, seed, density):
+    x = genotype(space, seed, density)
+    repaired = space.repaired(x)
+    chain = space.subnetwork(x)
+    assert space.subnetwork(repaired).fragments == chain.fragments
+    assert np.array_equal(space.repaired(repaired), repaired)
+    starts_elsewhere = chain.fragments[0].network is not space.pool.networks[0]
+    assert repaired.sum() <= chain.n_stitches + starts_elsewhere
+
+
+def chains_of(pool, length):
+    """All chains, by trying."""
+    pending = [(f,) for f in pool.fragments if f.is_start]
+    while pending:
+        beginning = pending.pop()
+        if beginning[-1].is_end:
+            yield beginning
+        elif len(beginning) < length:
+            pending += [(*beginning, f) for f in pool.fragments if pool.joins(beginning[-1], f) and f not in beginning]
+
+
+def test_with_all_candidates_every_chain_has_a_genotype(pool):
+    space = ChainSpace(pool, candidates=99, length=4)
+    chains = [pool.chain(fragments) for fragments in chains_of(pool, 4)]
+    assert len(chains) > 100
+    genotypes = {space.genotype(chain).tobytes() for chain in chains}
+    assert len(genotypes) == len(chains)
+    for chain in chains:
+        assert space.subnetwork(space.genotype(chain)).key == chain.key
+
+
+def test_zeros_are_the_first_network_and_references_the_others(pool):
+    space = ChainSpace(pool)
+    assert not space.references["net0"].any()
+    for name, x in space.references.items():
+        assert space.subnetwork(x).fragments == pool[name]
+
+
+def test_jumps_lead_to_the_most_similar_inputs(pool):
+    space = ChainSpace(pool, candidates=2)
+    for fragment in pool.fragments:
+        own = pool[fragment.network.name][: fragment.number + 1]
+        others = [t for t in pool.fragments if pool.joins(fragment, t) and not follows(fragment, t)]
+        best = sorted(-pool.similarity(own, t) for t in others)[:2]
+        found = [-pool.similarity(own, target) for source, target in space.jumps if source == fragment]
+        assert found == pytest.approx(best)
+
+
+def test_chains_from_the_published_search_can_be_an_initial_population(pool, task):
+    chains = [chain for chain, _ in search_chains(pool, k=3, threshold=0.0)]
+    space = ChainSpace(pool, candidates=0, include=chains)
+    X = np.array([space.genotype(chain) for chain in chains])
+    problem = StitchProblem(space, task)
+    algorithm = NSGA2(
+        len(X), sampling=X, crossover=TwoPointCrossover(), mutation=BitflipMutation(), repair=ChainRepair()
+    )
+    algorithm.setup(problem, seed=1, termination=("n_gen", 2))
+    first = algorithm.ask()
+    assert {problem.key(x) for x in first.get("X").astype(bool)} == {chain.key for chain in chains}
+    with pytest.raises(ValueError, match=r"which no genotype does. Make the space with include"):
+        ChainSpace(pool, candidates=0).genotype(next(chain for chain in chains if chain.n_stitches))
+
+
+@pytest.fixture(scope="module")
+def task():
+    generator = torch.Generator().manual_seed(4)
+    return Task(validation=(torch.rand(10, *IMAGE, generator=generator), torch.arange(10) % 5))
+
+
+def test_it_is_searched_as_supernets_are(pool, task, tmp_path):
+    problem = StitchProblem(ChainSpace(pool), task)
+    names = [str(name) for name in problem.references().get("name")]
+    assert names == ["net0", "net1", "net2"]
+    journal = tmp_path / "run.sqlite"
+    result = minimize(problem, LKGOMEA(pop_size=32), ("n_evals", 60), seed=1, evaluator=Evaluations(journal=journal))
+    for x, (cost, error) in zip(result.X, result.F, strict=True):
+        chain = problem.subnetwork(x)
+        images, labels = task["validation"].source
+        with torch.no_grad():
+            assert (chain.module()(images).argmax(1) == labels).float().mean().item() == pytest.approx(1 - error)
+        assert chain.cost == cost
+    chain.export(tmp_path / "network.pt2")
+
+
+@pytest.mark.slow
+def test_a_cluster_fits_the_same_stitches(pool, task):
+    problem = StitchProblem(ChainSpace(pool), task)
+    X = np.array([genotype(problem.space, seed, 0.2) for seed in range(12)])
+    with DaskRunner(n_workers=2) as runner:
+        there = Evaluations(runner=runner).eval(problem, population(X)).get("F")
+    assert np.array_equal(there, problem.evaluate(X, return_as_dictionary=True)["F"])
+
+
+def population(X):
+    from pymoo.core.population import Population
+
+    return Population.new("X", X)
+
+
+def test_networks_and_predictions_for_unlabelled_images_in_one_call(pool):
+    found = compose(pool.networks, pool.images, count=5, k=3, threshold=0.0, head=ClassMap([0, [1, 2], 4]))
+    assert len(found) == 5
+    assert [c.score for c in found] == sorted((c.score for c in found), reverse=True)
+    for composed in found:
+        with torch.no_grad():
+            expected = ClassMap([0, [1, 2], 4])(composed.chain.module()(pool.images))
+        torch.testing.assert_close(composed.outputs, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda pool: ChainSpace(pool, candidates=-1), "candidates is -1"),
+        (lambda pool: ChainSpace(pool, length=1), "length 1"),
+        (lambda pool: ChainSpace(pool).subnetwork(np.zeros(3)), "variables, but one of shape"),
+        (lambda pool: compose(pool.networks, pool.images, count=0), "count is how many"),
+        (lambda pool: compose(pool.networks, pool.images[:2]), "CKA needs 4 images"),
+    ],
+)
+def test_bad_input_is_named(pool, call, message):
+    with pytest.raises(ValueError, match=message):
+        call(pool)
+
+
+def test_a_chain_of_another_pool_cannot_be_included(pool):
+    other = Pool(pool.networks[:1], pool.images)
+    chain = pool.chain([pool["net1"][0], pool["net0"][-1]])
+    with pytest.raises(ValueError, match="of another"):
+        ChainSpace(other, include=[chain])
