@@ -7,6 +7,7 @@ if TYPE_CHECKING:
     from .engine import Engine
     from .evaluations import Evaluations
     from .export import read_about
+    from .families import Family
     from .journal import Journal, JournalError
     from .layout import Layout
     from .matching import Matching, match
@@ -21,6 +22,7 @@ __all__ = [
     "KINDS",
     "Engine",
     "Evaluations",
+    "Family",
     "Journal",
     "JournalError",
     "Kind",
@@ -40,6 +42,7 @@ _HOMES = {
     "engine": ["Engine"],
     "evaluations": ["Evaluations"],
     "export": ["read_about"],
+    "families": ["Family"],
     "journal": ["Journal", "JournalError"],
     "layout": ["Layout"],
     "matching": ["Matching", "match"],

@@ -59,10 +59,11 @@ def fit(supernet: "Supernet", images: Any, method: str | None = None, **options:
         raise ValueError(f"there is no method {method!r} of fitting; there are {', '.join(METHODS)}.")
     if method is not None:
         return METHODS[method](supernet, images, **options)
-    others = [link.stitch for link in supernet.links if not KINDS[link.kind].affine]
+    learning = [link for link in supernet.links if _learns(supernet.stitches[link.stitch])]
+    others = [link.stitch for link in learning if not KINDS[link.kind].affine]
     if not others:
         return least_squares(supernet, images, **options)
-    if len(others) == len(supernet.links):
+    if len(others) == len(learning):
         return adam(supernet, images, **options)
     takes = {function: set(signature(function).parameters) for function in (least_squares, adam)}
     if unknown := set(options) - takes[least_squares] - takes[adam]:
@@ -298,7 +299,7 @@ def adam(
     :param stitches: the names of those to fit; all by default.
     """
     start, device = time.perf_counter(), torch.device(device or "cpu")
-    names = set(supernet.stitches) if stitches is None else set(stitches)
+    names = {name for name in stitches or supernet.stitches if _learns(supernet.stitches[name])}
     execution = Execution(supernet, device)
     modules = supernet.stitches.to(device)
     parameters = [parameter for name in sorted(names) for parameter in modules[name].parameters()]
@@ -430,6 +431,11 @@ def _learning(stitches: nn.ModuleDict, names: Iterable[str]) -> Iterator[None]:
         stitches.eval().to("cpu").zero_grad(set_to_none=True)
 
 
+def _learns(stitch: nn.Module) -> bool:
+    """Whether there is anything in a stitch to fit."""
+    return next(stitch.parameters(), None) is not None
+
+
 def _mixed_precision(device: torch.device) -> torch.autocast:
     return torch.autocast(device.type, enabled=device.type == "cuda")
 
@@ -442,7 +448,7 @@ def _held_out_errors(
     for batch in data.held_out.split(data.batch_size):
         for number, source, target in execution.taps(batch.to(execution.device)):
             link = supernet.links[number]
-            if link.stitch not in stitches:
+            if link.stitch not in stitches or not _learns(stitches[link.stitch]):
                 continue
             _check_finite(source, link.source)
             _check_finite(target, link.target)

@@ -115,13 +115,13 @@ class GraphBuilder:
     weights it uses and no others.
 
     The module's tensors are copies: whatever happens to it later, the networks and stitches it was made from stay as
-    they are."""
+    they are. `root` is the module that they are put into, and from which those that are there already are taken."""
 
-    def __init__(self, device: torch.device | str | None = None):
+    def __init__(self, device: torch.device | str | None = None, root: nn.Module | None = None):
         self.device = torch.device(device or "cpu")
+        self.root = nn.Module().eval() if root is None else root
         self.graph = fx.Graph()
         self.input = self.graph.placeholder(INPUT)
-        self._attributes: dict[str, Any] = {}
         self._fetched: dict[str, fx.Node] = {}
         self._batch: dict[int, fx.Node] = {}
 
@@ -137,8 +137,7 @@ class GraphBuilder:
 
     def call(self, name: str, module: nn.Module, source: fx.Node) -> fx.Node:
         """Add `module(source)`, the module held under `name`."""
-        if name not in self._attributes:
-            self._attributes[name] = copy.deepcopy(module).to(self.device)
+        self.hold(name, module)
         return self.graph.call_module(name, (source,))
 
     def mean(self, tensors: list[fx.Node]) -> fx.Node:
@@ -152,12 +151,29 @@ class GraphBuilder:
         for node in self.graph.nodes:
             if _may_overwrite(node):
                 node.target = lookup_in_place(node.meta["node"].op)
-        return fx.GraphModule(self._attributes, self.graph, class_name=name).eval()
+        return fx.GraphModule(self.root, self.graph, class_name=name)
+
+    def hold(self, name: str, part: torch.Tensor | nn.Module) -> None:
+        """Put a copy of a tensor or module into the root, unless something is held under that name already."""
+        *path, last = name.split(".")
+        parent = self.root
+        for step in path:
+            if not hasattr(parent, step):
+                parent.add_module(step, nn.Module().eval())
+            parent = getattr(parent, step)
+        if hasattr(parent, last):
+            return
+        if isinstance(part, nn.Module):
+            parent.add_module(last, copy.deepcopy(part).to(self.device))
+        elif isinstance(part, nn.Parameter):
+            own = part.detach().to(self.device, copy=True)
+            parent.register_parameter(last, nn.Parameter(own, requires_grad=False))
+        else:
+            parent.register_buffer(last, part.detach().to(self.device, copy=True))
 
     def _weight(self, name: str, tensor: torch.Tensor) -> fx.Node:
         if name not in self._fetched:
-            own = tensor.detach().to(self.device, copy=True)
-            self._attributes[name] = nn.Parameter(own, requires_grad=False) if isinstance(tensor, nn.Parameter) else own
+            self.hold(name, tensor)
             self._fetched[name] = self.graph.get_attr(name)
         return self._fetched[name]
 

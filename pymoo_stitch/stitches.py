@@ -23,11 +23,13 @@ class Kind:
 
     `build(layout, channels_in, channels_out)` gives a new, unfitted module for tensors of one of `layouts`. `affine`: it
     is one affine map of the channels, the same at every position, in a convolution or linear layer; then least squares can
-    fit it, one is enough to bridge any gap, and it leads from an image to a vector too."""
+    fit it, one is enough to bridge any gap, and it leads from an image to a vector too. `keeps`: it gives as many channels
+    as it takes, and joins no taps with different ones."""
 
     build: Callable[[Layout, int, int], nn.Module]
     layouts: frozenset[Layout] = frozenset(Layout)
     affine: bool = False
+    keeps: bool = False
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,9 @@ class Link:
 
 def working_layout(kind: Kind, source: Tap, target: Tap) -> Layout | None:
     """The layout in which a stitch of this kind does its work between two taps; None if it cannot join them."""
-    if are_alike(source, target) and source.layout in kind.layouts:
+    if kind.keeps and _channels_read(kind, source, target) != target.channels:
+        return None
+    if _is_direct(kind, source, target):
         return source.layout
     if source.grid is not None and target.layout is Layout.VECTOR and kind.affine:
         return Layout.VECTOR
@@ -64,7 +68,17 @@ def are_alike(source: Tap, target: Tap) -> bool:
 
 def is_direct(link: Link) -> bool:
     """Whether nothing but the kind's own module lies between the two taps."""
-    return are_alike(link.source, link.target) and link.source.layout in KINDS[link.kind].layouts
+    return _is_direct(KINDS[link.kind], link.source, link.target)
+
+
+def _is_direct(kind: Kind, source: Tap, target: Tap) -> bool:
+    return are_alike(source, target) and source.layout in kind.layouts
+
+
+def _channels_read(kind: Kind, source: Tap, target: Tap) -> int:
+    """How many channels the kind's own module gets: a class token that is joined to every position doubles them."""
+    joined = source.layout is Layout.CLASS_TOKENS and not _is_direct(kind, source, target)
+    return source.channels * (2 if joined else 1)
 
 
 def build_stitch(link: Link) -> nn.Module:
@@ -82,7 +96,7 @@ def _assemble(link: Link) -> nn.Module:
     layout = working_layout(kind, source, target)
     if is_direct(link):
         return kind.build(layout, source.channels, target.channels)
-    channels = source.channels * (2 if source.layout is Layout.CLASS_TOKENS else 1)
+    channels = _channels_read(kind, source, target)
     if layout is Layout.VECTOR:  # [SF]: the mean over all positions
         adapter = kind.build(layout, channels, target.channels)
         return nn.Sequential(ToImage(source), Average(), adapter, FromLayout(layout, target))
@@ -259,6 +273,8 @@ KINDS: dict[str, Kind] = {
     "conv3x3": Kind(_conv3x3, frozenset({Layout.IMAGE})),
     "bottleneck": Kind(lambda layout, c_in, c_out: Bottleneck(c_in, c_out), frozenset({Layout.IMAGE})),
     "transformer": Kind(lambda layout, c_in, c_out: TransformerBlock(c_in, c_out), TOKENS),
+    "identity": Kind(lambda layout, c_in, c_out: nn.Identity(), keeps=True),
 }
 """The kinds by name; yours are added as `KINDS["name"] = Kind(build, layouts)`. `linear` ([G]) is one affine map of the
-channels at every position, `matrix` ([SF]) the same without bias; the others are those of [T], with normalisation before and behind."""
+channels at every position, `matrix` ([SF]) the same without bias; `identity` leaves the values as they are, has nothing
+to fit and joins equal channels only; the others are those of [T], with normalisation before and behind."""

@@ -83,6 +83,11 @@ class Subnetwork(ABC):
 
         :param head: what to put behind it, such as `StitchProblem.head` gives."""
         builder = GraphBuilder(device)
+        output = self.write(builder)
+        return builder.module(output if head is None else builder.call("head", head, output), "Subnetwork")
+
+    def write(self, builder: GraphBuilder) -> fx.Node:
+        """Write all steps into a graph: its output."""
         made: dict[int, fx.Node] = {}
         for step in self.steps():
             read = {INPUT: builder.input} | {name: made[i] for name, i in step.reads.items()}
@@ -93,8 +98,7 @@ class Subnetwork(ABC):
                 name = step.link.stitch
                 made[step.id] = builder.call(f"stitches.{name}", self.stitches[name], source)
         results = [made[i] for i in self.results]
-        output = results[0] if len(results) == 1 else builder.mean(results)
-        return builder.module(output if head is None else builder.call("head", head, output), "Subnetwork")
+        return results[0] if len(results) == 1 else builder.mean(results)
 
     def export(
         self,

@@ -96,42 +96,8 @@ class Supernet:
         :param pairs, kind, resize, weight: as in `matching.match`.
         :param progress: a progress bar over the imports; None shows one on a terminal.
         """
-        single = isinstance(networks, (Network, nn.Module)) and not isinstance(networks, nn.ModuleList)
-        given = [networks] if single else list(networks)
-        for item in given:
-            if not isinstance(item, (Network, nn.Module)):
-                raise TypeError(f"a supernet is built of modules and networks, not of {type(item).__name__}.")
-        if len(given) < 2:
-            raise ValueError(
-                f"a supernet joins two or more networks, but {len(given)} is given. "
-                "To bridge one to itself, give the links: Supernet([network], links)."
-                if given
-                else "no network is given; a supernet joins two or more."
-            )
-        modules = [item for item in given if isinstance(item, nn.Module)]
-        if modules and example_input is None:
-            raise ValueError(
-                "modules are imported with an example input, and none is given. Give one, e.g. torch.rand(1, 3, 224, 224)."
-            )
-        if len(modules) < len(given) and (normalize is not None or output is not None):
-            raise ValueError(
-                "normalize and output are for modules, and some networks are imported already. "
-                "Give the options to Network.from_module."
-            )
         check_options(pairs, kind)
-        imported, names = [], {item.name for item in given if isinstance(item, Network)}
-        bar = tqdm(
-            given, desc="import", unit="network", disable=None if progress is None else not progress, leave=False
-        )
-        for item in bar:
-            if isinstance(item, nn.Module):
-                name = unique_name(default_name(item), names)
-                names.add(name)
-                bar.set_postfix_str(name)
-                item = Network.from_module(item, example_input, name=name, output=output, normalize=normalize)
-            imported.append(item)
-        _check_networks(imported)
-        _warn_of_different_normalizations(imported)
+        imported = import_networks(networks, example_input, normalize=normalize, output=output, progress=progress)
         matching = match(imported, pairs=pairs, kind=kind, resize=resize, weight=weight)
         if not matching.matches:
             raise ValueError(
@@ -180,6 +146,11 @@ class Supernet:
     def subnetwork(self, x: Sequence[bool] | np.ndarray) -> Subnetwork:
         """What a genotype selects."""
         return _Selected(self, x)
+
+    def switch_places(self) -> list[int]:
+        """For each link where in topological order its switch is: what is read earlier has a lower place."""
+        place = {i: number for number, i in enumerate(self._order)}
+        return [place[~self._wiring.index(link.target)] for link in self.links]
 
     def fit(self, images: Any, method: str | None = None, **options: Any) -> fitting.FitReport:
         """Fit all stitches on images, in place, and report their errors on images kept back. The networks stay as they
@@ -286,6 +257,55 @@ class _Selected(Subnetwork):
     @property
     def results(self) -> list[int]:
         return [self.space._wiring.outputs[n] for n in self._selection.outputs]
+
+
+# ------------------------------------------------------------------------------------------------------------ importing
+
+
+def import_networks(
+    networks: Iterable[Network | nn.Module],
+    example_input: torch.Tensor | None = None,
+    *,
+    normalize: Normalization | str | None = None,
+    output: str | int | None = None,
+    progress: bool | None = None,
+) -> list[Network]:
+    """Two or more modules and networks as networks that can be joined, with names of their own; see
+    `Supernet.build`."""
+    single = isinstance(networks, (Network, nn.Module)) and not isinstance(networks, nn.ModuleList)
+    given = [networks] if single else list(networks)
+    for item in given:
+        if not isinstance(item, (Network, nn.Module)):
+            raise TypeError(f"a supernet is built of modules and networks, not of {type(item).__name__}.")
+    if len(given) < 2:
+        raise ValueError(
+            f"a supernet joins two or more networks, but {len(given)} is given. "
+            "To bridge one to itself, give the links: Supernet([network], links)."
+            if given
+            else "no network is given; a supernet joins two or more."
+        )
+    modules = [item for item in given if isinstance(item, nn.Module)]
+    if modules and example_input is None:
+        raise ValueError(
+            "modules are imported with an example input, and none is given. Give one, e.g. torch.rand(1, 3, 224, 224)."
+        )
+    if len(modules) < len(given) and (normalize is not None or output is not None):
+        raise ValueError(
+            "normalize and output are for modules, and some networks are imported already. "
+            "Give the options to Network.from_module."
+        )
+    imported, names = [], {item.name for item in given if isinstance(item, Network)}
+    bar = tqdm(given, desc="import", unit="network", disable=None if progress is None else not progress, leave=False)
+    for item in bar:
+        if isinstance(item, nn.Module):
+            name = unique_name(default_name(item), names)
+            names.add(name)
+            bar.set_postfix_str(name)
+            item = Network.from_module(item, example_input, name=name, output=output, normalize=normalize)
+        imported.append(item)
+    _check_networks(imported)
+    _warn_of_different_normalizations(imported)
+    return imported
 
 
 # --------------------------------------------------------------------------------------------------------------- checks

@@ -38,13 +38,17 @@ def tensor_of(tap, batch=2):
     return torch.rand(batch, *tap.shape, generator=torch.Generator().manual_seed(0))
 
 
+MAPPING = [name for name, kind in KINDS.items() if not kind.keeps]
+"""The kinds that can join any number of channels with any other."""
+
+
 def one_tap_of_each_shape(networks):
     taps = {(tap.layout, tap.shape): tap for network in networks for tap in network.taps}
     assert {layout for layout, _ in taps} == set(Layout)
     return list(taps.values())
 
 
-@pytest.mark.parametrize("kind", list(KINDS))
+@pytest.mark.parametrize("kind", MAPPING)
 def test_a_stitch_gives_the_targets_shape_from_every_tap_it_can_start_from(networks, kind):
     taps, joined = one_tap_of_each_shape(networks), set()
     for source in taps:
@@ -76,6 +80,23 @@ def test_a_vector_is_made_of_the_mean_over_all_positions(networks, kind):
             mean = torch.cat([tensor[:, 1:].mean(1), tensor[:, 0]], 1)
         torch.testing.assert_close(stitch(tensor), stitch[2](mean))
         assert (stitch[2].bias is None) is (kind == "matrix")
+
+
+def test_identity_joins_equal_channels_only_and_keeps_every_value(networks):
+    taps = one_tap_of_each_shape(networks)
+    for source in taps:
+        for target in taps:
+            if working_layout(KINDS["identity"], source, target):
+                assert source.channels == target.channels
+                stitch, x = build_stitch(Link(source, target, "identity")), tensor_of(source)
+                assert stitch(x).shape == (2, *target.shape)
+                assert source.positions != target.positions or torch.equal(
+                    stitch(x).flatten().sort()[0], x.flatten().sort()[0]
+                )
+            else:
+                alike = source.layout is target.layout and source.positions == target.positions
+                assert not alike or source.channels != target.channels
+    assert all(working_layout(KINDS["identity"], tap, tap) for tap in taps)
 
 
 def test_a_stitch_of_the_default_kind_is_one_layer_where_nothing_else_changes(networks):
@@ -130,7 +151,7 @@ def test_a_new_bottleneck_passes_its_input_through_and_normalises_inside():
     assert block.residual[0].out_channels == 2
 
 
-@pytest.mark.parametrize("kind", list(KINDS))
+@pytest.mark.parametrize("kind", MAPPING)
 def test_supernets_across_layouts_and_sizes_are_selected_run_and_costed(networks, kind, images):
     joining = (
         [network for network in networks if network.name in ("mixer", "last")] if kind == "transformer" else networks
