@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -47,15 +48,40 @@ def _output(
 
 
 class Execution:
-    """The networks of a supernet with their weights on a device. A tensor is kept until the last that reads it is done."""
+    """The networks of a supernet with their weights on a device. A tensor is kept until the last that reads it is done.
 
-    def __init__(self, supernet: "Supernet", device: torch.device):
+    `learning`: gradients reach the networks' parameters too, which are then copies."""
+
+    def __init__(self, supernet: "Supernet", device: torch.device, *, learning: bool = False):
         self.supernet, self.device = supernet, device
         self._wiring = supernet._wiring
+
+        def own(weight: torch.Tensor) -> torch.Tensor:
+            if learning and isinstance(weight, nn.Parameter):
+                return weight.detach().to(device, copy=True).requires_grad_()
+            return weight.detach().to(device)
+
         self._weights = {
-            network.name: {name: weight.detach().to(device) for name, weight in network.weights.items()}
+            network.name: {name: own(weight) for name, weight in network.weights.items()}
             for network in supernet.networks
         }
+
+    @property
+    def parameters(self) -> list[torch.Tensor]:
+        """What learns of the networks."""
+        return [weight for weights in self._weights.values() for weight in weights.values() if weight.requires_grad]
+
+    def networks(self) -> list[Network]:
+        """The networks with what they have learnt."""
+
+        def learnt(network: Network) -> dict[str, torch.Tensor]:
+            found = {name: weight.detach().cpu() for name, weight in self._weights[network.name].items()}
+            return {
+                name: nn.Parameter(found[name], requires_grad=False) if isinstance(weight, nn.Parameter) else weight
+                for name, weight in network.weights.items()
+            }
+
+        return [replace(network, weights=learnt(network)) for network in self.supernet.networks]
 
     def taps(self, images: torch.Tensor) -> Iterator[tuple[int, torch.Tensor, torch.Tensor]]:
         """For each link its index and the original tensors at its source and its target, in topological order, so that

@@ -337,64 +337,107 @@ def finetune(
     images: Any,
     *,
     subnetwork: "Subnetwork | None" = None,
+    genotypes: Sequence[np.ndarray] | np.ndarray | None = None,
+    networks: float = 0.0,
     batch_size: int = 32,
     samples: int = 4_096,
     lr: float = 1e-3,
     labels: bool = False,
     distillation: float = 1.0,
+    teacher: Sequence[bool] | np.ndarray | None = None,
     device: torch.device | str | None = None,
     seed: int = 0,
     progress: bool | None = None,
 ) -> FitReport:
     """[SN]: at each step select a random subnetwork and train the stitches it uses, so that stitches behind one another
-    learn to live with each other's errors. The networks stay as they are.
+    learn to live with each other's errors. The networks stay as they are, unless `networks` is given.
 
     :param subnetwork: train this one always, and its own stitches (`Subnetwork.fit`).
+    :param genotypes: select one of these at each step, all equally often; of those in which there is nothing to train,
+        none is selected.
+    :param networks: train the parameters of the networks as well, at this part of `lr`; the published code does so for
+        hierarchical networks at a tenth. The supernet then has networks of its own: those it was made of stay as they
+        are. Statistics of batch norms are not trained.
     :param labels: train on the labels that come with the images, by cross-entropy.
-    :param distillation: the weight of the divergence from the ensemble of the networks; 0 switches it off.
+    :param distillation: the weight of the divergence from the teacher; 0 switches it off.
+    :param teacher: the genotype of the subnetwork to learn from, its networks as they are before training; by default
+        their ensemble.
     """
     if not labels and distillation <= 0:
         raise ValueError("there is nothing to learn from: neither labels=True nor a positive distillation is given.")
-    if subnetwork is not None and not subnetwork.n_stitches:
+    if networks < 0 or (networks and subnetwork is not None):
+        raise ValueError(
+            f"networks is a part of lr, and for a whole supernet, but is {networks}"
+            f"{' for one subnetwork' if subnetwork is not None else ''}."
+        )
+    if subnetwork is not None and not _can_learn(subnetwork):
         raise ValueError("this subnetwork uses no stitch, so that there is nothing to fit.")
     start, device = time.perf_counter(), torch.device(device or "cpu")
-    execution = Execution(supernet, device)
+    before = Execution(supernet, device)
+    execution = Execution(supernet, device, learning=True) if networks else before
     stitches = (supernet if subnetwork is None else subnetwork).stitches.to(device)
-    teacher = supernet.subnetwork(list(supernet.references.values())[-1])
-    optimizer = torch.optim.AdamW(stitches.parameters(), lr=lr, weight_decay=0.0)
+    expert = supernet.subnetwork(list(supernet.references.values())[-1] if teacher is None else teacher)
+    groups = [{"params": list(stitches.parameters())}, {"params": execution.parameters, "lr": lr * networks}]
+    parameters = [parameter for group in groups for parameter in group["params"]]
+    optimizer = torch.optim.AdamW([group for group in groups if group["params"]], lr=lr, weight_decay=0.0)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, math.ceil(samples / batch_size))
+    choose = _chooser(supernet, subnetwork, genotypes, networks > 0, np.random.default_rng(seed))
     data = _Data(supernet, images, batch_size, device, progress, "finetune", samples, seed)
-    rng = np.random.default_rng(seed)
     losses = []
     with _learning(stitches, stitches):
         for batch, truth in data.batches():
             if labels and truth is None:
                 raise ValueError("labels=True needs batches of (images, labels), but only images are given.")
-            chosen = subnetwork or _random_subnetwork(supernet, rng)
             with _mixed_precision(device):
-                output = execution.run(chosen, batch, stitches).float()
+                output = execution.run(choose(), batch, stitches).float()
             loss = F.cross_entropy(output, truth.to(device)) if labels else output.new_zeros(())
             if distillation > 0:
                 with torch.no_grad():
-                    expected = execution.run(teacher, batch, stitches)
+                    expected = before.run(expert, batch, stitches)
                 loss = loss + distillation * _divergence(output, expected)
             optimizer.zero_grad(set_to_none=True)
             loss.backward()
-            nn.utils.clip_grad_norm_(stitches.parameters(), 1.0, error_if_nonfinite=True)
+            nn.utils.clip_grad_norm_(parameters, 1.0, error_if_nonfinite=True)
             optimizer.step()
             schedule.step()
             losses.append(loss.item())
             data.tell(loss=f"{losses[-1]:.4g}")
     errors = _held_out_errors(supernet, execution, data, stitches)
     stitches.to("cpu")
+    if networks:
+        supernet.take_networks(execution.networks())
     return FitReport("finetune", errors, data.seen, time.perf_counter() - start, losses)
+
+
+def _chooser(
+    supernet: "Supernet",
+    subnetwork: "Subnetwork | None",
+    genotypes: Sequence[np.ndarray] | np.ndarray | None,
+    with_networks: bool,
+    rng: np.random.Generator,
+) -> "Callable[[], Subnetwork]":
+    """What is trained at the next step."""
+    if subnetwork is not None:
+        return lambda: subnetwork
+    if genotypes is None:
+        return lambda: _random_subnetwork(supernet, rng)
+    given = [supernet.subnetwork(x) for x in genotypes]
+    if not with_networks:
+        given = [each for each in given if _can_learn(each)]
+    if not given:
+        raise ValueError("none of the genotypes uses a stitch, so that there is nothing to fit.")
+    return lambda: given[rng.integers(len(given))]
+
+
+def _can_learn(subnetwork: "Subnetwork") -> bool:
+    return any(_learns(subnetwork.stitches[link.stitch]) for link in subnetwork.links)
 
 
 def _random_subnetwork(supernet: "Supernet", rng: np.random.Generator) -> "Subnetwork":
     """One that uses a stitch."""
     for _ in range(1_000):
         subnetwork = supernet.subnetwork(random_genotype(supernet, rng))
-        if subnetwork.n_stitches:
+        if _can_learn(subnetwork):
             return subnetwork
     raise ValueError("no random genotype uses a stitch: is any link on a path to the output?")
 

@@ -166,6 +166,14 @@ class Supernet:
         self.is_fitted = True
         return report
 
+    def take_networks(self, networks: Iterable[Network]) -> None:
+        """Put networks that differ in their weights alone in the place of its own. Its subnetworks are then made of
+        them; whoever else holds the former ones is left with those."""
+        networks = tuple(networks)
+        if storage.structure(networks, self.links) != self.structure:
+            raise ValueError("only networks of the same structure and order can take the place of others.")
+        self.networks, self._wiring = networks, Wiring(networks, self.links)
+
     def save(self, path: str | os.PathLike) -> None:
         """Write everything to one file: tensors as safetensors, the rest as JSON inside it. The file appears whole or
         not at all."""
