@@ -151,7 +151,7 @@ class GraphBuilder:
         for node in self.graph.nodes:
             if _may_overwrite(node):
                 node.target = lookup_in_place(node.meta["node"].op)
-        return fx.GraphModule(self.root, self.graph, class_name=name)
+        return fx.GraphModule(self.root, self.graph, class_name=name).train(self.root.training)
 
     def hold(self, name: str, part: torch.Tensor | nn.Module) -> None:
         """Put a copy of a tensor or module into the root, unless something is held under that name already."""
