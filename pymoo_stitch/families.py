@@ -36,6 +36,7 @@ class Family:
     and end in a dearer one. Networks have ids from 0, in the order of cost; of equal cost, those with fewer stitches
     first, then in the order of their genotypes.
 
+    >>> import timm
     >>> models = [
     ...     timm.models.VisionTransformer(img_size=8, patch_size=2, embed_dim=n, depth=3, num_heads=2, num_classes=10)
     ...     for n in (8, 16, 24)

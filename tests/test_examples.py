@@ -38,6 +38,12 @@ EXAMPLES = {
     "ask_and_tell.py": (["--budget", "50"], " real, ", []),
     "plot_front.py": (["--budget", "40"], "Plots are in plots", ["plots/scatter.png", "plots/fronts.png"]),
     "resume_a_run.py": (["--budget", "40"], "40 evaluations, 0 of them", ["run.sqlite"]),
+    "deit_family.py": (
+        ["deit_tiny_patch16_224", "deit_small_patch16_224", "--size", "32", "--window", "1"],
+        "14 networks in 28",
+        [],
+    ),
+    "resnet_family.py": (["--epochs", "1", "--samples", "64"], "mean: 0.", []),
     "pick_and_export.py": (["--budget", "80", "--retrain", "64"], "of 100 test images are right", ["network.pt2"]),
 }
 
