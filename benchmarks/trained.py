@@ -1,26 +1,32 @@
-"""The trained networks that benchmarks measure on: ResNet-20 and ResNet-56 for CIFAR-10."""
+"""The trained networks that benchmarks measure on, and the problem of ResNet-20 and ResNet-56 for CIFAR-10."""
 
 import sys
 
 from pymoo_stitch import Network, StitchProblem, Supernet, Task
 
 
-def cifar10_pair(folder):
-    """The two networks, images for fitting, and images with labels for measuring. The folder holds `networks.py` with
-    `load(name, normalized=False)`, `NETWORKS` and `cifar10(split)`."""
+def folder_module(folder):
+    """`networks.py` in a folder, with `load(name, normalized=False)` and `NETWORKS`."""
     sys.path.insert(0, str(folder))
     try:
-        from networks import NETWORKS, cifar10, load
+        import networks
     except ImportError as error:
         raise SystemExit(
             f"There are no networks in {folder}: {error}. Name the folder that holds networks.py with --data."
         ) from None
-    images = cifar10("train")[0].float() / 255
+    return networks
+
+
+def cifar10_pair(folder):
+    """The two networks, images for fitting, and images with labels for measuring; the folder's module also has
+    `cifar10(split)`."""
+    data = folder_module(folder)
+    images = data.cifar10("train")[0].float() / 255
     networks = [
-        Network.from_module(load(name, normalized=False), images[:1], name=name, normalize=NETWORKS[name][2])
+        Network.from_module(data.load(name, normalized=False), images[:1], name=name, normalize=data.NETWORKS[name][2])
         for name in ("resnet20", "resnet56")
     ]
-    validation, labels = cifar10("validation")
+    validation, labels = data.cifar10("validation")
     return networks, images, validation.float() / 255, labels
 
 

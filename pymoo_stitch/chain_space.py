@@ -37,7 +37,8 @@ class ChainSpace:
     :param candidates: to how many fragments a chain can jump from each: those whose inputs are the most similar, by CKA in
         the networks as they are, to what the fragment gives.
     :param length: how many fragments a chain has at most.
-    :param include: chains, such as `search_chains` finds, all of whose jumps are to be possible.
+    :param include: chains, such as `search_chains` finds, all of whose jumps are possible then, and with which every search
+        begins: the first of each initial population.
     """
 
     def __init__(self, pool: Pool, *, candidates: int = 4, length: int = 16, include: Iterable[Chain] = ()):
@@ -47,6 +48,7 @@ class ChainSpace:
                 f"{candidates} and length {length}."
             )
         self.pool, self.length = pool, length
+        include = list(include)
         wanted = {pair for chain in include for pair in _jumps(chain)}
         self.jumps: tuple[tuple[Fragment, Fragment], ...] = tuple(
             (fragment, target)
@@ -67,6 +69,7 @@ class ChainSpace:
         self._starts = [fragment for fragment in pool.fragments if fragment.is_start]
         self._ends = {fragment.network.name: fragment for fragment in pool.fragments if fragment.is_end}
         self._next = dict(zip(pool.fragments, pool.fragments[1:], strict=False))
+        self.first = np.array([self.genotype(chain) for chain in include]).reshape(-1, self.n_var)
 
     def subnetwork(self, x: Sequence[bool] | np.ndarray) -> Chain:
         """The chain that a genotype selects."""
@@ -132,8 +135,13 @@ class ChainSpace:
 
     def digest(self) -> str:
         """A name for what the chains compute, weights and images included."""
-        jumps = "\n".join(f"{source} {target}" for source, target in self.jumps)
-        return hashlib.blake2b(f"{self.pool.digest()}\n{self.length}\n{jumps}".encode(), digest_size=16).hexdigest()
+        own = (
+            self.pool.digest(),
+            self.length,
+            [f"{source} {target}" for source, target in self.jumps],
+            self.first.tolist(),
+        )
+        return hashlib.blake2b(repr(own).encode(), digest_size=16).hexdigest()
 
     def __repr__(self) -> str:
         names = ", ".join(network.name for network in self.pool.networks)

@@ -24,8 +24,8 @@ from .task import Task
 class Space(Protocol):
     """Whatever genotypes select subnetworks from. A supernet is one. What it may offer besides: `references`, named
     genotypes to compare with; `n_choices`, how many of the last variables are the output switch; `active(x)`, which of its
-    variables matter, where they are not those of the subnetwork; and `codes`, the genotypes of all it has, if it can list
-    them."""
+    variables matter, where they are not those of the subnetwork; `first`, genotypes to begin a search with; and `codes`, the
+    genotypes of all it has, if it can list them."""
 
     n_var: int
 
@@ -125,8 +125,10 @@ class StitchProblem(Problem):
 
     @cached_property
     def sampling(self) -> BinarySampling:
-        """[G] 7: each variable is 1 with p = 6.18/n_var; all outputs of the output switch are equally frequent."""
-        return BinarySampling(min(0.5, 6.18 / max(1, self.n_var)), getattr(self.space, "n_choices", 0))
+        """[G] 7: each variable is 1 with p = 6.18/n_var; all outputs of the output switch are equally frequent. Before
+        these come the genotypes that the space would begin with."""
+        p, n_choices = min(0.5, 6.18 / max(1, self.n_var)), getattr(self.space, "n_choices", 0)
+        return BinarySampling(p, n_choices, getattr(self.space, "first", None))
 
     # -------------------------------------------------------------------------------------------------------- evaluating
 

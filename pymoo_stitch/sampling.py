@@ -11,13 +11,14 @@ class BinarySampling(Sampling):
     :param p: the density of ones.
     :param n_choices: the last `n_choices` variables are one switch, of which the first 1 selects: all of its
         `n_choices` + 1 inputs are equally frequent.
+    :param first: genotypes with which every population begins, as many of them as it has room for.
     """
 
-    def __init__(self, p: float = 0.5, n_choices: int = 0):
+    def __init__(self, p: float = 0.5, n_choices: int = 0, first: np.ndarray | None = None):
         super().__init__()
         if not 0 <= p <= 1:
             raise ValueError(f"p is the density of ones, between 0 and 1, but is {p}.")
-        self.p, self.n_choices = p, n_choices
+        self.p, self.n_choices, self.first = p, n_choices, first
 
     def _do(
         self, problem: Problem, n_samples: int, *args, random_state: np.random.Generator = None, **kwargs
@@ -28,6 +29,8 @@ class BinarySampling(Sampling):
         if self.n_choices:
             chosen = random_state.permutation(np.arange(n_samples) % (self.n_choices + 1))
             x[:, -self.n_choices :] = chosen[:, None] == np.arange(1, self.n_choices + 1)
+        if self.first is not None:
+            x[: len(self.first)] = self.first[:n_samples]
         return x
 
 

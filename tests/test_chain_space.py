@@ -6,14 +6,11 @@ import torch
 from conftest import IMAGE, seeded
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from pymoo.algorithms.moo.nsga2 import NSGA2
-from pymoo.operators.crossover.pntx import TwoPointCrossover
-from pymoo.operators.mutation.bitflip import BitflipMutation
 from pymoo.optimize import minimize
 from torch import nn
 
 from pymoo_stitch import Evaluations, Network, StitchProblem, Task
-from pymoo_stitch.algorithms import LKGOMEA
+from pymoo_stitch.algorithms import LKGOMEA, nsga2
 from pymoo_stitch.chain_search import compose, search_chains
 from pymoo_stitch.chain_space import ChainRepair, ChainSpace
 from pymoo_stitch.chains import Pool, follows
@@ -122,14 +119,14 @@ def test_jumps_lead_to_the_most_similar_inputs(pool):
 def test_chains_from_the_published_search_can_be_an_initial_population(pool, task):
     chains = [chain for chain, _ in search_chains(pool, k=3, threshold=0.0)]
     space = ChainSpace(pool, candidates=0, include=chains)
-    X = np.array([space.genotype(chain) for chain in chains])
     problem = StitchProblem(space, task)
-    algorithm = NSGA2(
-        len(X), sampling=X, crossover=TwoPointCrossover(), mutation=BitflipMutation(), repair=ChainRepair()
-    )
-    algorithm.setup(problem, seed=1, termination=("n_gen", 2))
-    first = algorithm.ask()
-    assert {problem.key(x) for x in first.get("X").astype(bool)} == {chain.key for chain in chains}
+    keys = [chain.key for chain in chains]
+    for algorithm in (nsga2(pop_size=len(chains) + 5, repair=ChainRepair()), LKGOMEA(pop_size=len(chains) + 5)):
+        algorithm.setup(problem, seed=1, termination=("n_evals", 200))
+        found = [problem.key(x) for x in algorithm.ask().get("X").astype(bool)]
+        assert set(keys) <= set(found)
+    few = problem.sampling.do(problem, 3, random_state=np.random.default_rng(1)).get("X")
+    assert [problem.key(x) for x in few] == keys[:3]
     with pytest.raises(ValueError, match=r"which no genotype does. Make the space with include"):
         ChainSpace(pool, candidates=0).genotype(next(chain for chain in chains if chain.n_stitches))
 

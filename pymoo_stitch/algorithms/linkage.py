@@ -49,7 +49,9 @@ def normalized_mutual_information(x: np.ndarray) -> np.ndarray:
     both = (ones.T @ ones).astype(np.int32)
     each = np.diag(both)
     first, second = each[:, None] - both, each[None] - both
-    joint = term[both] + term[first] + term[second] + term[n - both - first - second]
+    joint = (
+        term[both] + (term[first] + term[second]) + term[n - both - first - second]
+    )  # the same both ways, to the bit
     entropy = term[each] + term[n - each]
     mutual = np.maximum(entropy[:, None] + entropy[None] - joint, 0)
     mutual[2 * n * mutual < min(SIGNIFICANT, n * np.log(2))] = 0  # half a bit is enough in a small neighbourhood
