@@ -102,6 +102,16 @@ SMALLER = {
     "docs/cluster.md": {'("n_evals", 500)': '("n_evals", 40)'},
     "docs/journal.md": {'("n_evals", 200)': '("n_evals", 60)'},
     "docs/stitch-kind.md": {},
+    "docs/families.md": {
+        'timm.create_model(f"deit_{size}_patch16_224", pretrained=True) for size in ("tiny", "small", "base")': (
+            "timm.models.VisionTransformer(img_size=16, patch_size=4, embed_dim=n, depth=3, num_heads=2) for n in (8, 16)"
+        ),
+        ', normalize="timm"': "",
+        "224, 224": "16, 16",
+        "samples=1_000": "samples=64",
+        "3_000_000_000": "300_000",
+    },
+    "docs/fragments.md": {},
 }
 
 
