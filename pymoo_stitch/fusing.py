@@ -210,5 +210,5 @@ def _with_weights(
     for name, tensor in (("weight", weight), ("bias", bias)):
         names.append(None if tensor is None else unique_name(f"{layer.name}.{name}", weights))
         if tensor is not None:
-            weights[names[-1]] = nn.Parameter(tensor.detach().to(layer.dtype), requires_grad=False)
+            weights[names[-1]] = nn.Parameter(tensor.detach().to(layer.dtype).contiguous(), requires_grad=False)
     return replace(layer, args=(layer.args[0], *(name and Weight(name) for name in names), *layer.args[3:]))

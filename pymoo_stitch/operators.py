@@ -95,7 +95,8 @@ FRESH = {
 
 
 def lookup(op: str) -> Callable[..., Any]:
-    """The function behind an operator's name; a ValueError for a name that is not allowed."""
+    """The function behind an operator's name; a ValueError for a name that is not allowed. Views become what also takes a
+    tensor that does not lie in memory as it did in its network: behind a stitch, channels may be last."""
     if op == GETITEM:
         return operator.getitem
     if op not in OPERATORS:
@@ -103,8 +104,11 @@ def lookup(op: str) -> Callable[..., Any]:
             f"operator {op!r} is not among those a graph may use. If it is a pure function of its arguments, "
             f"allow it with pymoo_stitch.operators.OPERATORS.add({op!r})."
         )
-    namespace, name, overload = op.split(".")
+    namespace, name, overload = _ANY_STRIDES.get(op, op).split(".")
     return getattr(getattr(getattr(torch.ops, namespace), name), overload)
+
+
+_ANY_STRIDES = {f"aten.{name}.default": "aten.reshape.default" for name in ("view", "_unsafe_view")}
 
 
 def lookup_in_place(op: str) -> Callable[..., Any]:
