@@ -213,7 +213,7 @@ class Pool:
             stitch = build_stitch(link).eval()
         stitch.to_empty(device="cpu")
         adapter = adapter_of(stitch)
-        if not source.sum().isfinite():  # it is the chain that is at fault: what it predicts will say so
+        if not source.isfinite().all():  # it is the chain that is at fault: what it predicts will say so
             for parameter in adapter.parameters():
                 parameter.fill_(math.nan)
             return stitch
@@ -231,6 +231,11 @@ class Pool:
         at = self._place[fragment], direct
         if at not in self._rows:
             self._output(tuple((i, False) for i in range(at[0] - fragment.number, at[0])))
+        if at not in self._rows:
+            raise ValueError(
+                f"the tap {fragment.first} has NaN or infinite values for the images of the pool, so that no stitch can lead "
+                "there. Are they normalised as the network expects?"
+            )
         return self._rows[at].double()
 
     def _kernel(self, prefix: Prefix) -> np.ndarray:
@@ -254,7 +259,8 @@ class Pool:
             for part in source.split(BATCH):
                 part = part if stitch is None else stitch(part)
                 given = INPUT if fragment.first is None else fragment.first.name
-                *_, (_, output) = outputs_of(fragment.network, part, nodes=fragment.nodes, given=given)
+                for _, output in outputs_of(fragment.network, part, nodes=fragment.nodes, given=given):
+                    pass  # the last is what the fragment gives
                 parts.append(output)
         output = torch.cat(parts)
         self._recent.add(("output", prefix), output, output.numel() * output.itemsize)
@@ -267,6 +273,8 @@ class Pool:
         the class token, which a stitch from another layout makes itself."""
         tap = self.fragments[place].first
         link = Link(tap, tap, self.kind)
+        if not tensor.isfinite().all():
+            return
         self._rows[place, True] = self._rows[place, False] = target_rows(link, tensor, self.positions).float()
         if tap.layout is Layout.CLASS_TOKENS:
             image = tensor[:, tensor.shape[1] - math.prod(tap.grid) :]

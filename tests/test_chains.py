@@ -21,6 +21,7 @@ from pymoo_stitch.chain_search import search_chains
 from pymoo_stitch.chains import Pool, follows
 from pymoo_stitch.drawing import draw_subnetwork
 from pymoo_stitch.execution import outputs_of
+from pymoo_stitch.fitting import adapter_of
 from pymoo_stitch.fragments import fragments
 from pymoo_stitch.fusing import as_network, fused
 from pymoo_stitch.graph import INPUT
@@ -86,6 +87,12 @@ def networks():
 @pytest.fixture(scope="module", params=[False, True], ids=["matrix", "linear"])
 def mixed(request, networks):
     return Pool(networks, PHOTOS, bias=request.param, positions=10_000, ridge=1e-9)
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["matrix", "linear"])
+def smooth(request, networks):
+    """Of stitches with small weights, through which rounding errors do not grow."""
+    return Pool(networks, PHOTOS, bias=request.param, ridge=1e-3)
 
 
 def random_chain(pool, seed, restitch=False):
@@ -208,33 +215,39 @@ def test_a_chain_is_described_drawn_and_exported_as_any_subnetwork(mixed, tmp_pa
 
 @ANY
 @given(seed=st.integers(0, 10**6))
-def test_each_stitch_is_the_best_for_the_chain_before_it(mixed, seed):
-    chain = random_chain(mixed, seed)
+def test_each_stitch_is_the_best_for_the_chain_before_it(smooth, seed):
+    chain = random_chain(smooth, seed)
     tensor = PHOTOS
     for i, (fragment, link) in enumerate(zip(chain.fragments, chain._joins, strict=True)):
         if link is not None:
             stitch, truth = chain.stitches[f"join{i}"], original(fragment, PHOTOS)
             with torch.no_grad():
                 if Layout.CLASS_TOKENS not in (link.source.layout, link.target.layout):
-                    _check_best(stitch, link, tensor, truth, mixed.kind == "linear")
+                    _check_best(adapter_of(stitch), link, tensor, truth, smooth.ridge)
                 tensor = stitch(tensor)
         tensor = run(fragment, tensor)
 
 
-def _check_best(stitch, link, x, y, bias):
+def _check_best(adapter, link, x, y, ridge):
     def image(tensor, tap):
         return tensor.movedim(-1, 1) if tap.layout is Layout.IMAGE_LAST else tensor
 
-    given_, source, truth = image(stitch(x), link.target), image(x, link.source), image(y, link.target)
+    source, truth = image(x, link.source), image(y, link.target)
     if truth.ndim == 2:
         source = source.mean((2, 3)) if source.ndim == 4 else source
     elif source.shape[2:] != truth.shape[2:]:
         source = F.interpolate(source, size=truth.shape[2:], mode="bilinear")
-    a, b, c = rows(source), rows(truth), rows(given_)
+    a, b = rows(source), rows(truth)
+    bias = adapter.bias is not None
     mean_a, mean_b = (a.mean(0), b.mean(0)) if bias else (0, 0)
-    # What could be gained from differences that are hardly more than rounding, as the sum behind a layer norm, is no fit.
-    best = (a - mean_a) @ torch.linalg.pinv(a - mean_a, rtol=1e-3) @ (b - mean_b) + mean_b
-    assert (c - b).square().mean() <= 1.01 * (best - b).square().mean() + 1e-6 * b.square().mean(), str(link)
+    a, b = a - mean_a, b - mean_b
+    more = (ridge * a.square().mean() * len(a)).sqrt() * torch.eye(a.shape[1])  # rows that ask for zero weights
+    best = torch.linalg.lstsq(torch.cat([a, more]), torch.cat([b, b.new_zeros(a.shape[1], b.shape[1])])).solution.T
+    weight = adapter.weight.flatten(1).double()
+    torch.testing.assert_close(weight, best, rtol=1e-2, atol=1e-2 * best.abs().max().item(), msg=str(link))
+    if bias:
+        shift = mean_b - weight @ mean_a
+        torch.testing.assert_close(adapter.bias.double(), shift, rtol=1e-3, atol=1e-3, msg=str(link))
 
 
 def test_stitches_are_the_same_in_any_order_in_any_process_and_with_any_memory(networks):
@@ -308,12 +321,6 @@ def test_a_chain_that_overflows_is_a_failure_with_a_reason():
 
 def left_over(network):
     return [n for n in network.nodes if n.name.startswith("stitches.") and n.op.split(".")[1] in ("conv2d", "linear")]
-
-
-@pytest.fixture(scope="module", params=[False, True], ids=["matrix", "linear"])
-def smooth(request, networks):
-    """Of stitches with small weights, through which rounding errors do not grow."""
-    return Pool(networks, PHOTOS, bias=request.param, ridge=1e-3)
 
 
 @settings(max_examples=5, deadline=None)
@@ -544,7 +551,7 @@ def test_real_architectures_are_chained_and_fused(bias):
         )
         for name in names_
     ]
-    pool = Pool(found, images, bias=bias)
+    pool = Pool(found, images, bias=bias, ridge=1e-2)  # six images: larger weights would let rounding errors grow
     for seed in range(8):
         chain = random_chain(pool, seed)
         network = chain.fused()
