@@ -3,7 +3,7 @@
 import hashlib
 import math
 import weakref
-from collections import Counter, OrderedDict
+from collections import Counter, OrderedDict, deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -16,7 +16,7 @@ from torch import nn
 
 from . import storage
 from .execution import outputs_of
-from .fitting import adapter_of, solve_rows, source_rows, target_rows
+from .fitting import adapter_of, solve_factors, solve_rows, source_rows, target_rows
 from .fragments import Fragment, fragments
 from .fusing import as_network, folded, fused
 from .graph import INPUT
@@ -154,12 +154,19 @@ class Pool:
         """The connection through a stitch from one fragment to another."""
         return Link(first.last, second.first, self.kind, stitch)
 
-    @staticmethod
-    def link_cost(link: Link) -> int:
+    def link_cost(self, link: Link) -> int:
         """The multiply-adds of a link's stitch, which is one map of channels at each of the target's positions."""
-        target, doubled = link.target, link.source.layout is Layout.CLASS_TOKENS and not is_direct(link)
-        positions = target.positions if is_direct(link) else target.grid or ()
-        return (1 + doubled) * link.source.channels * target.channels * math.prod(positions)
+        channels, rank, target = _channels(link), self._rank(link), link.target
+        if rank is not None:
+            return rank * (channels + target.channels)
+        return channels * target.channels * math.prod(target.positions if is_direct(link) else target.grid or ())
+
+    def _rank(self, link: Link) -> int | None:
+        """How many dimensions are enough for a stitch between vectors: it is fitted to one for each image, and wide ones would
+        make it a huge matrix of low rank. None where a whole matrix is smaller than its two factors."""
+        rank, channels, given = len(self.images), _channels(link), link.target.channels
+        is_less = rank * (channels + given) < channels * given
+        return rank if link.target.layout is Layout.VECTOR and is_less else None
 
     def _checked(self, given: Iterable[Fragment]) -> tuple[Fragment, ...]:
         given = tuple(given)
@@ -209,8 +216,12 @@ class Pool:
     def _fitted(self, prefix: Prefix) -> nn.Module:
         before, fragment = self.fragments[prefix[-2][0]], self.fragments[prefix[-1][0]]
         link, source = self.link(before, fragment), self._output(prefix[:-1])
+        rank = self._rank(link)
         with torch.device("meta"):  # without drawing random numbers
             stitch = build_stitch(link).eval()
+            if rank is not None:
+                factors = Factors(_channels(link), rank, link.target.channels, adapter_of(stitch).bias is not None)
+                stitch = factors if is_direct(link) else nn.Sequential(*stitch[:-2], factors, stitch[-1])
         stitch.to_empty(device="cpu")
         adapter = adapter_of(stitch)
         if not source.isfinite().all():  # it is the chain that is at fault: what it predicts will say so
@@ -218,11 +229,15 @@ class Pool:
                 parameter.fill_(math.nan)
             return stitch
         x = torch.cat([source_rows(link, stitch, part, self.positions) for part in source.split(BATCH)])
-        weight, bias = solve_rows(
-            x, self._expected(fragment, is_direct(link)), self.ridge, centred=adapter.bias is not None
-        )
-        adapter.weight.copy_(weight.view_as(adapter.weight))
-        if adapter.bias is not None:
+        y, centred = self._expected(fragment, is_direct(link)), adapter.bias is not None
+        if rank is None:
+            weight, bias = solve_rows(x, y, self.ridge, centred)
+            adapter.weight.copy_(weight.view_as(adapter.weight))
+        else:
+            down, up, bias = solve_factors(x, y, self.ridge, centred)
+            adapter.down.weight.copy_(down)
+            adapter.up.weight.copy_(up)
+        if centred:
             adapter.bias.copy_(bias)
         return stitch
 
@@ -259,9 +274,8 @@ class Pool:
             for part in source.split(BATCH):
                 part = part if stitch is None else stitch(part)
                 given = INPUT if fragment.first is None else fragment.first.name
-                for _, output in outputs_of(fragment.network, part, nodes=fragment.nodes, given=given):
-                    pass  # the last is what the fragment gives
-                parts.append(output)
+                outputs = outputs_of(fragment.network, part, nodes=fragment.nodes, given=given)
+                parts += [output for _, output in deque(outputs, maxlen=1)]  # of the last node
         output = torch.cat(parts)
         self._recent.add(("output", prefix), output, output.numel() * output.itemsize)
         if prefix == tuple((place - i, False) for i in range(fragment.number, -1, -1)):
@@ -405,6 +419,27 @@ class Chain(Subnetwork):
         parts = "".join(f" {'→ ' if link else ''}{f}" for f, link in zip(self.fragments, self._joins, strict=True))
         stitches = f"{self.n_stitches} stitch{'es' * (self.n_stitches != 1)}"
         return f"Chain({parts.strip()}, {stitches}, {self.cost:,} multiply-adds)"
+
+
+class Factors(nn.Module):
+    """An affine map of vectors whose matrix is of low rank, as the product of two."""
+
+    def __init__(self, channels_in: int, rank: int, channels_out: int, bias: bool):
+        super().__init__()
+        self.down, self.up = nn.Linear(channels_in, rank, bias=False), nn.Linear(rank, channels_out, bias=bias)
+
+    @property
+    def bias(self) -> nn.Parameter | None:
+        return self.up.bias
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.up(self.down(x))
+
+
+def _channels(link: Link) -> int:
+    """How many channels a link's stitch maps: a class token is joined to all positions where they are converted."""
+    doubled = link.source.layout is Layout.CLASS_TOKENS and not is_direct(link)
+    return (1 + doubled) * link.source.channels
 
 
 def follows(first: Fragment, second: Fragment) -> bool:

@@ -258,6 +258,19 @@ def solve_rows(
     return weight, mean_y - weight @ mean_x
 
 
+def solve_factors(
+    x: torch.Tensor, y: torch.Tensor, ridge: float = 1e-6, centred: bool = True
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """The same weight [D, C], never written down: the product of the second factor [D, n] and the first [n, C], whose rows
+    are orthonormal, for fewer samples n than channels; and the bias."""
+    n, channels = x.shape
+    mean_x, mean_y = (x.mean(0), y.mean(0)) if centred else (x.new_zeros(channels), y.new_zeros(y.shape[1]))
+    left, scales, down = torch.linalg.svd(x - mean_x, full_matrices=False)
+    penalty = n * _penalty(scales.square().sum() / n / channels, ridge)
+    up = (y - mean_y).T @ left * (scales / (scales.square() + penalty))
+    return down, up, mean_y - up @ (down @ mean_x)
+
+
 def _penalty(variance: torch.Tensor, ridge: float) -> torch.Tensor:
     return torch.where(variance > 0, ridge * variance, torch.ones_like(variance))
 

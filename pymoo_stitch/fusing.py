@@ -79,13 +79,9 @@ def fused(network: Network) -> Network:
     convolutions without padding: at a border of zeros it would be missing. What resizes or pools before the map stays."""
     weights = dict(network.weights)
     nodes = {node.name: node for node in network.nodes}
-    for stitch in network.nodes:
-        if (
-            stitch.name.startswith(f"{STITCHES}.")
-            and stitch.name != network.output
-            and _is_map(nodes[stitch.name], weights)
-        ):
-            _fuse(network.output, nodes, weights, nodes[stitch.name])
+    for stitch in reversed(network.nodes):  # the second of two factors before the first
+        if _is_stitch(stitch) and stitch.name != network.output and _is_map(stitch, weights):
+            _fuse(network.output, nodes, weights, stitch)
     used = {name for node in nodes.values() for name in node.weights()}
     weights = {name: weight for name, weight in weights.items() if name in used}
     costs = [cost for *_, cost in run_without_computing(nodes.values(), weights, network.input_shape)]
@@ -133,8 +129,8 @@ def _readers(
         reads = [name for name in node.inputs() if name in axes]
         if not reads:
             continue
-        if len(node.inputs()) > 1 or node.args[0] != Ref(reads[0]):
-            return None
+        if len(node.inputs()) > 1 or node.args[0] != Ref(reads[0]) or (_is_stitch(node) and node.op == LINEAR):
+            return None  # the product of a stitch's two factors would be larger than both
         axis = axes[reads[0]]
         if is_alias(node.op, node.args):
             axis = _axis_behind(node, nodes[reads[0]].shape, axis)
@@ -173,6 +169,10 @@ def _narrowed(view: Node, axis: int, channels: int) -> Node:
     shape = (*view.shape[:axis], channels, *view.shape[axis + 1 :])
     args = (view.args[0], list(shape), *view.args[2:]) if short_name(view.op) in _SIZED else view.args
     return replace(view, shape=shape, args=args)
+
+
+def _is_stitch(node: Node) -> bool:
+    return node.name.startswith(f"{STITCHES}.")
 
 
 def _is_map(node: Node, weights: Mapping[str, torch.Tensor]) -> bool:

@@ -291,11 +291,23 @@ def test_a_network_stitched_to_itself_is_nearly_the_network(mixed):
         assert (chain.module()(PHOTOS) - expected).abs().max() < 1e-2 * expected.std()
 
 
-def test_vectors_wider_than_a_square_matrix_could_be(networks):
-    wide = imported(lambda: nn.Sequential(nn.Conv2d(3, 800, 1), nn.ReLU(), nn.Flatten(), nn.Linear(51_200, 5)), "wide")
-    pool = Pool([wide, networks[0]], PHOTOS)
-    for chosen in ([*pool["plain"][:-1], pool["wide"][-1]], [*pool["wide"][:-1], pool["plain"][-1]]):
-        assert pool.chain(chosen).module()(PHOTOS).isfinite().all()
+@pytest.mark.parametrize("bias", [False, True])
+def test_stitches_of_wide_vectors_are_of_low_rank_and_fuse_into_one_layer(networks, bias):
+    layers = nn.Conv2d(3, 800, 1), nn.ReLU(), nn.Flatten(), nn.Linear(51_200, 5)
+    wide = imported(lambda: nn.Sequential(*layers), "wide")  # a whole matrix would take 10 GiB
+    pool = Pool([wide, networks[0]], PHOTOS, bias=bias)
+    for chosen in (pool["wide"], [*pool["plain"][:3], pool["wide"][1]], [pool["plain"][0], pool["wide"][1]]):
+        chain = pool.chain(chosen, restitch=True)
+        network = chain.fused()
+        stitch = chain.stitches[chain.links[-1].stitch]
+        assert sum(p.numel() for p in stitch.parameters()) <= 24 * 2 * 51_200 + 51_200
+        with torch.no_grad():
+            expected = chain.module()(PHOTOS)
+            torch.testing.assert_close(network.module()(PHOTOS), expected, rtol=1e-4, atol=1e-4)
+        last = chain.links[-1].stitch
+        assert not [node for node in left_over(network) if node.name.split(".")[1] == last]
+        assert network.nodes[-1].op == "aten.linear.default"
+        assert not network.nodes[-2].name.startswith("stitches.") or network.nodes[-2].op == "aten.mean.dim"
 
 
 def test_a_chain_that_overflows_is_a_failure_with_a_reason():

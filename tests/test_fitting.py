@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from pymoo_stitch import Link, Network, Supernet
 from pymoo_stitch.execution import Execution
-from pymoo_stitch.fitting import _solve, adapter_of, random_genotype, solve_rows
+from pymoo_stitch.fitting import _solve, adapter_of, random_genotype, solve_factors, solve_rows
 
 CPU = torch.device("cpu")
 
@@ -142,6 +142,10 @@ def test_the_smaller_of_two_systems_has_the_solution_of_either(n, c, d, centred,
     weight, bias = solve_rows(x, y, 1e-3, centred)
     sums = n, x.sum(0), y.sum(0), x.T @ x, x.T @ y
     torch.testing.assert_close((weight, bias), _solve(*sums, 1e-3, centred))
+    if n <= c:
+        down, up, shift = solve_factors(x, y, 1e-3, centred)
+        torch.testing.assert_close((up @ down, shift), (weight, bias))
+        torch.testing.assert_close(down @ down.T, torch.eye(n, dtype=x.dtype))
     if not centred:
         assert not bias.any()
         weight, _ = solve_rows(x, y, 1e-12, centred)
