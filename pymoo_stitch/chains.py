@@ -254,6 +254,10 @@ class Pool:
         return self._rows[at].double()
 
     def _kernel(self, prefix: Prefix) -> np.ndarray:
+        if self._is_natural(prefix):
+            if prefix not in self._kernels:
+                self._output(prefix)
+            return self._kernels[prefix]
         known = self._recent.get(("kernel", prefix))
         if known is None:
             known = kernel(self._output(prefix))
@@ -278,21 +282,27 @@ class Pool:
                 parts += [output for _, output in deque(outputs, maxlen=1)]  # of the last node
         output = torch.cat(parts)
         self._recent.add(("output", prefix), output, output.numel() * output.itemsize)
-        if prefix == tuple((place - i, False) for i in range(fragment.number, -1, -1)):
-            self._remember(place + 1, output)
+        if self._is_natural(prefix):
+            self._remember(prefix, output)
         return output
 
-    def _remember(self, place: int, tensor: torch.Tensor) -> None:
-        """Keep of a network's own tensor at a cut what stitches that lead there are to give: all tokens, or those without
-        the class token, which a stitch from another layout makes itself."""
-        tap = self.fragments[place].first
-        link = Link(tap, tap, self.kind)
-        if not tensor.isfinite().all():
+    def _remember(self, prefix: Prefix, output: torch.Tensor) -> None:
+        """Keep of a network's own tensor at a cut its kernel, and what stitches that lead there are to give: all tokens, or
+        those without the class token, which a stitch from another layout makes itself."""
+        self._kernels[prefix] = kernel(output)
+        place, tap = prefix[-1][0] + 1, self.fragments[prefix[-1][0]].last
+        if tap is None or not output.isfinite().all():
             return
-        self._rows[place, True] = self._rows[place, False] = target_rows(link, tensor, self.positions).float()
+        link = Link(tap, tap, self.kind)
+        self._rows[place, True] = self._rows[place, False] = target_rows(link, output, self.positions).float()
         if tap.layout is Layout.CLASS_TOKENS:
-            image = tensor[:, tensor.shape[1] - math.prod(tap.grid) :]
+            image = output[:, output.shape[1] - math.prod(tap.grid) :]
             self._rows[place, False] = target_rows(link, image, self.positions).float()
+
+    def _is_natural(self, prefix: Prefix) -> bool:
+        """Whether a beginning of a chain is that of a network."""
+        place = prefix[-1][0]
+        return prefix == tuple((i, False) for i in range(place - self.fragments[place].number, place + 1))
 
     def _prefix(self, beginning: Sequence[Fragment], restitch: bool = False) -> Prefix:
         before = [None, *beginning]
@@ -305,9 +315,11 @@ class Pool:
         self._recent = _Recent(self.memory)
         self._stitches: weakref.WeakValueDictionary[Prefix, nn.Module] = weakref.WeakValueDictionary()
         self._rows: dict[tuple[int, bool], torch.Tensor] = {}
+        self._kernels: dict[Prefix, np.ndarray] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name not in ("_recent", "_stitches", "_rows")}
+        forgotten = ("_recent", "_stitches", "_rows", "_kernels")
+        return {name: value for name, value in self.__dict__.items() if name not in forgotten}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
