@@ -488,6 +488,8 @@ def test_chains_that_cannot_be_are_errors(networks):
             pool.chain(chosen)
     with pytest.raises(TypeError, match=r"a chain is made of fragments, such as pool\['name'\]\[0\], not of str"):
         pool.chain(["plain"])
+    with pytest.raises(ValueError, match="fitted in closed form to the images of its pool, and not trained"):
+        pool.chain(plain).fit(PHOTOS)
     with pytest.raises(KeyError, match="there is no network 'simple' in the pool; there are plain, shortcut, tokens"):
         pool["simple"]
 
