@@ -4,7 +4,6 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .graph import INPUT, Node
 from .network import Network, Tap
 
 
@@ -33,7 +32,7 @@ def stages(network: Network, names: Sequence[str] | None = None) -> list[Stage]:
 
     :param names: the modules that are blocks, in their order, where they are not numbered or not residual; all that is
         asked of them is that each ends in a cut."""
-    along = {tap.name for tap in cuts(network)}
+    along = {tap.name for tap in network.cuts}
     found = _numbered(network, along) if names is None else _named(network, along, names)
     if not found:
         raise ValueError(
@@ -48,28 +47,6 @@ def stages(network: Network, names: Sequence[str] | None = None) -> list[Stage]:
         else:
             groups.append([(first, taps[end])])
     return [Stage(_start(network, along, *group[0]), tuple(tap for _, tap in group)) for group in groups]
-
-
-def cuts(network: Network) -> list[Tap]:
-    """The taps that lie on every path from the input to the output, in topological order."""
-    nodes = varying(network)
-    last_reader = {name: i for i, node in enumerate(nodes) for name in node.inputs()}
-    until, found = last_reader[INPUT], set()
-    for i, node in enumerate(nodes):
-        if until <= i:  # nothing behind this node reads anything before it
-            found.add(node.name)
-        until = max(until, last_reader.get(node.name, i))
-    return [tap for tap in network.taps if tap.name in found]
-
-
-def varying(network: Network) -> list[Node]:
-    """The nodes that depend on the input; the others are constants."""
-    names, nodes = {INPUT}, []
-    for node in network.nodes:
-        if not names.isdisjoint(node.inputs()):
-            names.add(node.name)
-            nodes.append(node)
-    return nodes
 
 
 Found = tuple[int, str]

@@ -372,14 +372,14 @@ class Chain(Subnetwork):
 
     @cached_property
     def links(self) -> list[Link]:
-        return [link for link in self._joins if link is not None]
+        return [link for link in self.joins if link is not None]
 
     @cached_property
-    def _joins(self) -> list[Link | None]:
+    def joins(self) -> list[Link | None]:
         """Before each fragment the link that leads to it, None where there is no stitch."""
         before = [None, *self.fragments]
         return [
-            self.space.link(previous, fragment, f"join{i}") if stitched else None
+            self.space.link(previous, fragment, _stitch_name(self._prefix[: i + 1])) if stitched else None
             for i, (previous, fragment, (_, stitched)) in enumerate(
                 zip(before, self.fragments, self._prefix, strict=False)
             )
@@ -388,7 +388,7 @@ class Chain(Subnetwork):
     @cached_property
     def stitches(self) -> nn.ModuleDict:
         """Fitted now, if no chain before has needed them."""
-        found = {link.stitch: self.space.stitch(self._prefix[: i + 1]) for i, link in enumerate(self._joins) if link}
+        found = {link.stitch: self.space.stitch(self._prefix[: i + 1]) for i, link in enumerate(self.joins) if link}
         return nn.ModuleDict(found)
 
     @property
@@ -397,7 +397,7 @@ class Chain(Subnetwork):
 
     def steps(self) -> Iterator[Step]:
         ids, done = self.space._ids, set()
-        for fragment, link in zip(self.fragments, self._joins, strict=True):
+        for fragment, link in zip(self.fragments, self.joins, strict=True):
             name = fragment.network.name
             own = {}
             if link is not None:
@@ -435,7 +435,7 @@ class Chain(Subnetwork):
         return replace(found, difference=difference)
 
     def __repr__(self) -> str:
-        parts = "".join(f" {'→ ' if link else ''}{f}" for f, link in zip(self.fragments, self._joins, strict=True))
+        parts = "".join(f" {'→ ' if link else ''}{f}" for f, link in zip(self.fragments, self.joins, strict=True))
         stitches = f"{self.n_stitches} stitch{'es' * (self.n_stitches != 1)}"
         return f"Chain({parts.strip()}, {stitches}, {self.cost:,} multiply-adds)"
 
@@ -459,6 +459,11 @@ def _channels(link: Link) -> int:
     """How many channels a link's stitch maps: a class token is joined to all positions where they are converted."""
     doubled = link.source.layout is Layout.CLASS_TOKENS and not is_direct(link)
     return (1 + doubled) * link.source.channels
+
+
+def _stitch_name(prefix: Prefix) -> str:
+    """A name for the stitch before the last fragment of a beginning: no other has the same."""
+    return "join_" + "_".join(f"{'s' * stitched}{place}" for place, stitched in prefix)
 
 
 def follows(first: Fragment, second: Fragment) -> bool:

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from .blocks import Stage, stages, varying
+from .blocks import Stage, stages
 from .fitting import FitReport
 from .importing import Normalization
 from .matching import check_options
@@ -383,7 +383,7 @@ def _check_alike(found: Mapping[str, Sequence[Stage]]) -> None:
 
 def _around_final_norm(network: Network, last: Stage) -> Link:
     """A link from what the norm behind the last block reads to what it gives."""
-    nodes = {node.name: node for node in varying(network)}
+    nodes = {node.name: node for node in network.varying}
     behind = list(nodes)[list(nodes).index(last.ends[-1].name) + 1 :]
     for name in behind:
         if not short_name(nodes[name].op).endswith("_norm"):

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 
-import networkx as nx
 import torch
 
 from .folding import foldable
@@ -80,11 +79,11 @@ def fragments(network: Network) -> tuple[Fragment, ...]:
     Fragment(residual[1], 4.relu → 8, 204,800 multiply-adds, 12,900 parameters)
     Fragment(residual[2], 8 → output, 200 multiply-adds, 210 parameters)
     """
-    ends = [None, *cuts(network), None]
+    ends = [None, *fusible_cuts(network), None]
     return tuple(Fragment(network, number, *pair) for number, pair in enumerate(pairwise(ends)))
 
 
-def cuts(network: Network) -> list[Tap]:
+def fusible_cuts(network: Network) -> list[Tap]:
     """The taps at which a network is cut, in order: every path from the input to the output passes through one of them,
     and what reads it is one linear layer or one or more convolutions, none with groups. Views and dropouts between a tap
     and its readers are looked through; where a tensor is flattened to a vector, the vector is the tap."""
@@ -110,7 +109,7 @@ def cuts(network: Network) -> list[Tap]:
         return channels == tap.channels and (layout is Layout.IMAGE) is (node.op in CONVOLUTIONS)
 
     found = []
-    for tap in (taps[name] for name in _passed_by_all(network) if name in taps):
+    for tap in network.cuts:
         reading = list(layers(tap.name))
         alone = len(reading) == 1 or all(node.op in CONVOLUTIONS for node, _ in reading)
         if alone and all(can_be_fused(tap, node, name) for node, name in reading):
@@ -125,13 +124,3 @@ def input_channels(node: Node, weights: Mapping[str, torch.Tensor]) -> int | Non
         return None
     groups = node.args[6] if len(node.args) > 6 else node.kwargs.get("groups", 1)
     return weights[node.args[1].name].shape[1] if groups == 1 else None
-
-
-def _passed_by_all(network: Network) -> list[str]:
-    """The nodes that every path from the input to the output passes through, in order."""
-    graph = nx.DiGraph((name, node.name) for node in network.nodes for name in node.inputs())
-    above = nx.immediate_dominators(graph, INPUT)
-    path = [network.output]
-    while path[-1] != INPUT:
-        path.append(above[path[-1]])
-    return path[-2::-1]

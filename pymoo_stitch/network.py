@@ -111,21 +111,39 @@ class Network:
         whole."""
         layouts = infer_layouts(self.nodes, self.input_shape)
         outputs = self._output_aliases()
-        varying = {INPUT}  # what depends on the input, and is no constant
+        varying = {node.name for node in self.varying}
         taps, spent = [], 0
         for node in self.nodes:
             spent += node.cost
             layout = layouts.get(node.name)
-            if varying.isdisjoint(node.inputs()):
-                continue
-            varying.add(node.name)
-            if layout is None or node.path is None or node.name in outputs:
+            if layout is None or node.path is None or node.name in outputs or node.name not in varying:
                 continue
             if not node.dtype.is_floating_point or self._shows_again(node, layouts):
                 continue
             grid = layout.grid(node.sample_shape, self.input_shape[-2:] if len(self.input_shape) == 3 else None)
             taps.append(Tap(self.name, node.name, layout, node.sample_shape, spent / max(self.cost, 1), grid))
         return tuple(taps)
+
+    @cached_property
+    def cuts(self) -> tuple[Tap, ...]:
+        """The taps that lie on every path from the input to the output."""
+        last_reader = {name: i for i, node in enumerate(self.varying) for name in node.inputs()}
+        until, found = last_reader[INPUT], set()
+        for i, node in enumerate(self.varying):
+            if until <= i:  # nothing behind this node reads anything before it
+                found.add(node.name)
+            until = max(until, last_reader.get(node.name, i))
+        return tuple(tap for tap in self.taps if tap.name in found)
+
+    @cached_property
+    def varying(self) -> tuple[Node, ...]:
+        """The nodes that depend on the input; the others are constants."""
+        names, nodes = {INPUT}, []
+        for node in self.nodes:
+            if not names.isdisjoint(node.inputs()):
+                names.add(node.name)
+                nodes.append(node)
+        return tuple(nodes)
 
     def tap(self, name: str) -> Tap:
         """The tap of that name; for the name of a module, the last tap made inside it."""

@@ -26,6 +26,7 @@ from pymoo_stitch.fragments import fragments
 from pymoo_stitch.fusing import as_network, fused
 from pymoo_stitch.graph import INPUT
 from pymoo_stitch.segments import describe_subnetwork, segments
+from pymoo_stitch.switching import Switchable
 
 ANY = settings(max_examples=15, deadline=None)
 
@@ -165,8 +166,16 @@ def test_nothing_is_computed_until_a_stitch_is_needed(networks):
     assert len(list(chain.steps())) > 4
     assert not pool._stitches
     assert not pool._rows
-    assert list(chain.stitches) == ["join1", "join2", "join3", "join4"]
+    assert list(chain.stitches) == [link.stitch for link in chain.links]
     assert pool._stitches
+
+
+def test_one_module_switches_between_chains(mixed):
+    chains = [random_chain(mixed, seed) for seed in range(6)]
+    network = Switchable(chains)
+    for i, chain in enumerate(chains):
+        with torch.no_grad():
+            assert torch.equal(network.select(i)(PHOTOS), chain.module()(PHOTOS))
 
 
 def test_keys_tell_chains_apart_and_are_the_same_everywhere(networks):
@@ -218,9 +227,9 @@ def test_a_chain_is_described_drawn_and_exported_as_any_subnetwork(mixed, tmp_pa
 def test_each_stitch_is_the_best_for_the_chain_before_it(smooth, seed):
     chain = random_chain(smooth, seed)
     tensor = PHOTOS
-    for i, (fragment, link) in enumerate(zip(chain.fragments, chain._joins, strict=True)):
+    for fragment, link in zip(chain.fragments, chain.joins, strict=True):
         if link is not None:
-            stitch, truth = chain.stitches[f"join{i}"], original(fragment, PHOTOS)
+            stitch, truth = chain.stitches[link.stitch], original(fragment, PHOTOS)
             with torch.no_grad():
                 if Layout.CLASS_TOKENS not in (link.source.layout, link.target.layout):
                     _check_best(adapter_of(stitch), link, tensor, truth, smooth.ridge)

@@ -9,7 +9,7 @@ from torch import nn
 
 from pymoo_stitch import Layout, Network
 from pymoo_stitch.execution import outputs_of
-from pymoo_stitch.fragments import cuts, fragments
+from pymoo_stitch.fragments import fragments, fusible_cuts
 from pymoo_stitch.graph import INPUT, resolver, substitute
 from pymoo_stitch.operators import lookup
 
@@ -60,7 +60,7 @@ def branches():
 
 
 def test_cuts_are_where_a_map_of_channels_can_be_fused_into_what_reads(branches):
-    found = cuts(branches)
+    found = fusible_cuts(branches)
     assert [(tap.layout, tap.shape) for tap in found] == [
         (Layout.IMAGE, (4, 8, 8)),
         (Layout.IMAGE, (6, 6, 6)),
@@ -73,7 +73,7 @@ def test_a_path_that_avoids_a_cut_does_not_exist(name, request):
     network = request.getfixturevalue(name)
     graph = nx.DiGraph((source, node.name) for node in network.nodes for source in node.inputs())
     assert nx.has_path(graph, INPUT, network.output)
-    for tap in cuts(network):
+    for tap in fusible_cuts(network):
         without = graph.copy()
         without.remove_node(tap.name)
         assert not nx.has_path(without, INPUT, network.output)
@@ -101,7 +101,7 @@ def test_normalisation_of_the_input_is_no_fragment():
         Network.from_module(Branches(), torch.rand(1, *IMAGE), name="branches", normalize=normalize)
         for normalize in (None, ((0.5,) * 3, (0.2,) * 3))
     )
-    assert [tap.name for tap in cuts(plain)] == [tap.name for tap in cuts(normalised)]
+    assert [tap.name for tap in fusible_cuts(plain)] == [tap.name for tap in fusible_cuts(normalised)]
     parameters = [[f.parameters for f in fragments(network)] for network in (plain, normalised)]
     assert parameters[0] == parameters[1]
     assert sum(parameters[0]) == plain.n_parameters
@@ -109,7 +109,7 @@ def test_normalisation_of_the_input_is_no_fragment():
 
 def test_tokens_are_cut_nowhere_but_before_the_head(mixer):
     """The residual stream goes round all layers in between."""
-    assert [tap.layout for tap in cuts(mixer)] == [Layout.VECTOR]
+    assert [tap.layout for tap in fusible_cuts(mixer)] == [Layout.VECTOR]
 
 
 def test_a_network_without_a_cut_is_one_fragment():
