@@ -54,7 +54,7 @@ def main(data, classes, samples, validation, found, budget):
     )
     print(f"{pool}\n{task}, {classes} of 1,000 classes")
 
-    def report(title, chains, head=None):
+    def report(title, chains):
         values = {split: accuracies(problem, chains, task[split]) for split in ("validation", "test")}
         for chain, on_validation, on_test in zip(chains, *values.values(), strict=True):
             route = " ".join(f"{'→ ' * bool(link)}{name}" for name, link in route_of(chain))

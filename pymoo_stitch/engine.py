@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary, ref
 
 import torch
 from torch import nn
@@ -68,7 +69,7 @@ class Engine:
         self.memory = min(2**31, _device_memory(self.device) // 4) if memory is None else memory
         self._operations: dict[tuple, _Operation] = {}
         self._foldable: dict[int, dict[str, str]] = {}
-        self._stitches: dict[int, tuple[list, _Operation]] = {}
+        self._stitches: WeakKeyDictionary[nn.Module, tuple[list, _Operation]] = WeakKeyDictionary()
 
     def evaluate(
         self,
@@ -279,7 +280,7 @@ class Engine:
     def _operation(self, node: Node, weights: dict[str, torch.Tensor], owner: Any) -> "_Operation":
         held = {name: _channels_last(weights[name].detach(), self.device) for name in node.weights()}
         names = tuple(dict.fromkeys(node.inputs()))
-        op = _ANY_STRIDES.get(node.op, node.op)
+        op = node.op
         return _Operation(
             _compiled(lookup(op), node, names, held, self.device),
             owner,
@@ -298,13 +299,14 @@ class Engine:
         """A stitch may be fitted anew while the engine lives: its tensors' versions tell."""
         tensors = stitch.state_dict(keep_vars=True).values()
         version = [(tensor.data_ptr(), 0 if tensor.is_inference() else tensor._version) for tensor in tensors]
-        if id(stitch) not in self._stitches or self._stitches[id(stitch)][0] != version:
+        if stitch not in self._stitches or self._stitches[stitch][0] != version:
             if self.device.type == "cpu" and all(_channels_last(p, self.device) is p for p in stitch.parameters()):
-                held = stitch
+                held = ref(stitch)  # its subnetwork holds it; spaces may let go of stitches, and so does this
             else:
-                held = copy.deepcopy(stitch).to(self.device, memory_format=torch.channels_last)
-            self._stitches[id(stitch)] = version, _Operation(lambda read, images: held(*read), stitch)
-        return self._stitches[id(stitch)][1]
+                own = copy.deepcopy(stitch).to(self.device, memory_format=torch.channels_last)
+                held = lambda: own  # noqa: E731
+            self._stitches[stitch] = version, _Operation(lambda read, images: held()(*read), None)
+        return self._stitches[stitch][1]
 
 
 def _device_memory(device: torch.device) -> int:
@@ -381,10 +383,6 @@ def _bytes(node: Node, images: int) -> int | None:
     return node.dtype.itemsize * math.prod(
         size.multiple * images if isinstance(size, Batch) else size for size in node.shape
     )
-
-
-_ANY_STRIDES = {f"aten.{name}.default": "aten.reshape.default" for name in ("view", "_unsafe_view")}
-"""What takes the place of operators that need a contiguous tensor: here it may be channels-last."""
 
 
 def _channels_last(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:

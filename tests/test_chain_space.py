@@ -1,5 +1,7 @@
 """The chains of a pool as a pymoo problem: every genotype is a chain, every chain it can jump to has a genotype."""
 
+import gc
+
 import numpy as np
 import pytest
 import torch
@@ -150,6 +152,16 @@ def test_it_is_searched_as_supernets_are(pool, task, tmp_path):
             assert (chain.module()(images).argmax(1) == labels).float().mean().item() == pytest.approx(1 - error)
         assert chain.cost == cost
     chain.export(tmp_path / "network.pt2")
+
+
+def test_what_a_pool_forgets_the_engine_forgets(task):
+    images = torch.rand(8, *IMAGE)
+    networks = [Network.from_module(plain(seed, 4, 5), images[:1], name=f"net{seed}") for seed in range(2)]
+    problem = StitchProblem(ChainSpace(Pool(networks, images, memory=0)), task)
+    problem.evaluate(np.array([genotype(problem.space, seed, 0.3) for seed in range(20)]))
+    gc.collect()
+    assert not problem.engine._stitches
+    assert not problem.space.pool._stitches
 
 
 @pytest.mark.slow

@@ -44,6 +44,7 @@ EXAMPLES = {
         [],
     ),
     "resnet_family.py": (["--epochs", "1", "--samples", "64"], "mean: 0.", []),
+    "fragment_pool.py": (["--size", "64", "--chains", "2"], "18 fragments, 1,235,496 parameters", []),
     "pick_and_export.py": (["--budget", "80", "--retrain", "64"], "of 100 test images are right", ["network.pt2"]),
 }
 
