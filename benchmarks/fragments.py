@@ -69,7 +69,7 @@ def main(data, classes, samples, validation, found, budget):
     }
     published = [chain for chains in lists.values() for chain in chains]
     print(f"{len(published)} chains by the published search in {time.perf_counter() - start:.0f} s")
-    space = ChainSpace(pool, include=published, length=18)
+    space = ChainSpace(pool, include=published)
     problem = StitchProblem(space, task, batch_size=20)
     report("network", [pool.chain(pool[name]) for name in NAMES])
     report("network stitched to itself", [pool.self_stitched(name) for name in NAMES])

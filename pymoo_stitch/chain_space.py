@@ -36,16 +36,20 @@ class ChainSpace:
     :param pool: whose fragments are put together.
     :param candidates: to how many fragments a chain can jump from each: those whose inputs are the most similar, by CKA in
         the networks as they are, to what the fragment gives.
-    :param length: how many fragments a chain has at most.
+    :param length: how many fragments a chain has at most, not less than each network has; by default 16, or as many as the
+        longest network has.
     :param include: chains, such as `search_chains` finds, all of whose jumps are possible then, and with which every search
         begins: the first of each initial population.
     """
 
-    def __init__(self, pool: Pool, *, candidates: int = 4, length: int = 16, include: Iterable[Chain] = ()):
-        if candidates < 0 or length < 2:
+    def __init__(self, pool: Pool, *, candidates: int = 4, length: int | None = None, include: Iterable[Chain] = ()):
+        longest = max(len(pool[network.name]) for network in pool.networks)
+        length = max(16, longest) if length is None else length
+        if candidates < 0:
+            raise ValueError(f"candidates is how many jumps lead from each fragment, 0 or more, but is {candidates}.")
+        if length < longest:
             raise ValueError(
-                f"from each fragment there are 0 candidates or more, and a chain has 2 fragments or more, but candidates is "
-                f"{candidates} and length {length}."
+                f"length is {length}, but a network of the pool, which is a chain too, has {longest} fragments."
             )
         self.pool, self.length = pool, length
         include = list(include)

@@ -43,7 +43,7 @@ def pool():
     return Pool(networks, images)
 
 
-@pytest.fixture(scope="module", params=[(4, 16), (99, 4), (0, 5)], ids=str)
+@pytest.fixture(scope="module", params=[(4, 16), (99, 5), (0, 6)], ids=str)
 def space(pool, request):
     candidates, length = request.param
     return ChainSpace(pool, candidates=candidates, length=length)
@@ -92,7 +92,7 @@ def chains_of(pool, length):
 
 
 def test_with_all_candidates_every_chain_has_a_genotype(pool):
-    space = ChainSpace(pool, candidates=99, length=4)
+    space = ChainSpace(pool, candidates=99, length=5)
     chains = [pool.chain(fragments) for fragments in chains_of(pool, 4)]
     assert len(chains) > 100
     genotypes = {space.genotype(chain).tobytes() for chain in chains}
@@ -106,6 +106,15 @@ def test_zeros_are_the_first_network_and_references_the_others(pool):
     assert not space.references["net0"].any()
     for name, x in space.references.items():
         assert space.subnetwork(x).fragments == pool[name]
+
+
+def test_networks_of_more_fragments_than_usual_are_chains_too():
+    images = torch.rand(4, *IMAGE)
+    long = Network.from_module(plain(0, *[3] * 20), images[:1], name="long")
+    short = Network.from_module(plain(1, 4), images[:1], name="short")
+    space = ChainSpace(Pool([long, short], images), candidates=1)
+    assert space.length == len(space.pool["long"]) == 21
+    assert space.subnetwork(space.references["long"]).fragments == space.pool["long"]
 
 
 def test_jumps_lead_to_the_most_similar_inputs(pool):
@@ -192,8 +201,8 @@ def test_networks_and_predictions_for_unlabelled_images_in_one_call(pool):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda pool: ChainSpace(pool, candidates=-1), "candidates is -1"),
-        (lambda pool: ChainSpace(pool, length=1), "length 1"),
+        (lambda pool: ChainSpace(pool, candidates=-1), "0 or more, but is -1"),
+        (lambda pool: ChainSpace(pool, length=4), "length is 4, but a network of the pool, .* has 5 fragments"),
         (lambda pool: ChainSpace(pool).subnetwork(np.zeros(3)), "variables, but one of shape"),
         (lambda pool: compose(pool.networks, pool.images, count=0), "count is how many"),
         (lambda pool: compose(pool.networks, pool.images[:2]), "CKA needs 4 images"),

@@ -38,7 +38,7 @@ EXAMPLES = {
     "ask_and_tell.py": (["--budget", "50"], " real, ", []),
     "plot_front.py": (["--budget", "40"], "Plots are in plots", ["plots/scatter.png", "plots/fronts.png"]),
     "resume_a_run.py": (["--budget", "40"], "40 evaluations, 0 of them", ["run.sqlite"]),
-    "deit_family.py": (
+    "timm_family.py": (
         ["deit_tiny_patch16_224", "deit_small_patch16_224", "--size", "32", "--window", "1"],
         "14 networks in 28",
         [],

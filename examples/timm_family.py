@@ -1,7 +1,8 @@
-"""A family of vision transformers: many networks between the three that there are, in one module, chosen by a budget.
+"""A family of timm models: many networks between the few that there are, in one module, chosen by a budget.
 
-python examples/deit_family.py
-python examples/deit_family.py --pretrained --images folder/of/images
+python examples/timm_family.py --pretrained --images folder/of/images
+python examples/timm_family.py swin_tiny_patch4_window7_224 swin_small_patch4_window7_224 swin_base_patch4_window7_224
+python examples/timm_family.py resnet18 resnet50
 """
 
 import argparse
@@ -22,8 +23,8 @@ parser.add_argument("--size", type=int, default=224, help="height and width of t
 parser.add_argument("--window", type=int, default=2, help="blocks that are joined with each other (default: 2)")
 arguments = parser.parse_args()
 
-options = {"pretrained": arguments.pretrained, "img_size": arguments.size}
-networks = [timm.create_model(name, **options) for name in arguments.models]
+options = {"img_size": arguments.size} if arguments.size != 224 else {}  # of transformers
+networks = [timm.create_model(name, pretrained=arguments.pretrained, **options) for name in arguments.models]
 image = torch.rand(1, 3, arguments.size, arguments.size)  # in [0, 1]
 family = Family.build(networks, image, normalize="timm", window=arguments.window)
 print(family, "\n")
