@@ -4,10 +4,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .chain_search import compose, search_chains
+    from .chain_space import ChainSpace
+    from .chains import Pool
     from .engine import Engine
     from .evaluations import Evaluations
     from .export import read_about
     from .families import Family
+    from .heads import ClassMap, LinearProbe, NearestNeighbours
     from .journal import Journal, JournalError
     from .layout import Layout
     from .matching import Matching, match
@@ -16,10 +20,13 @@ if TYPE_CHECKING:
     from .stitches import KINDS, Kind, Link
     from .subnetwork import Subnetwork
     from .supernet import Supernet
+    from .switching import Switchable
     from .task import Task
 
 __all__ = [
     "KINDS",
+    "ChainSpace",
+    "ClassMap",
     "Engine",
     "Evaluations",
     "Family",
@@ -27,22 +34,32 @@ __all__ = [
     "JournalError",
     "Kind",
     "Layout",
+    "LinearProbe",
     "Link",
     "Matching",
+    "NearestNeighbours",
     "Network",
+    "Pool",
     "StitchProblem",
     "Subnetwork",
     "Supernet",
+    "Switchable",
     "Tap",
     "Task",
+    "compose",
     "match",
     "read_about",
+    "search_chains",
 ]
 _HOMES = {
+    "chain_search": ["compose", "search_chains"],
+    "chain_space": ["ChainSpace"],
+    "chains": ["Pool"],
     "engine": ["Engine"],
     "evaluations": ["Evaluations"],
     "export": ["read_about"],
     "families": ["Family"],
+    "heads": ["ClassMap", "LinearProbe", "NearestNeighbours"],
     "journal": ["Journal", "JournalError"],
     "layout": ["Layout"],
     "matching": ["Matching", "match"],
@@ -51,6 +68,7 @@ _HOMES = {
     "stitches": ["KINDS", "Kind", "Link"],
     "subnetwork": ["Subnetwork"],
     "supernet": ["Supernet"],
+    "switching": ["Switchable"],
     "task": ["Task"],
 }
 

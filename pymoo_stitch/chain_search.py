@@ -1,5 +1,7 @@
 """The published search for chains: depth first, led by how alike a chain's output is to what a fragment is used to read."""
 
+import math
+from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -42,6 +44,8 @@ def search_chains(
     """
     if k < 1 or length < 1:
         raise ValueError(f"k and length must be at least 1, but are {k} and {length}.")
+    if math.isnan(threshold):
+        raise ValueError("threshold is a score, such as 0.5, but is nan.")
     if by not in RANKINGS:
         raise ValueError(f"candidates are ranked by {', '.join(map(repr, RANKINGS))}, not by {by!r}.")
     if start is not None and (start not in pool.fragments or not start.is_start):
@@ -79,24 +83,45 @@ class Composed:
     outputs: torch.Tensor
 
 
+def roundrobin(iterators: Iterable[Iterator[Any]]) -> Iterator[Any]:
+    """One of each in turn, as long as any has more."""
+    waiting = deque(iterators)
+    while waiting:
+        iterator = waiting.popleft()
+        for item in iterator:
+            yield item
+            waiting.append(iterator)
+            break
+
+
 def compose(
     networks: Iterable[Network], images: torch.Tensor, *, count: int = 8, head: nn.Module | None = None, **options: Any
 ) -> list[Composed]:
-    """Networks made for images, on the fly, and their predictions ([SF]): the first `count` chains that `search_chains`
-    finds with stitches fitted on these very images, which need no labels; the highest score first.
+    """Networks made for images, on the fly, and their predictions ([SF]): chains that `search_chains` finds, with stitches
+    fitted on these very images, which need no labels; the highest score first.
 
     >>> images = torch.rand(32, 1, 8, 8)
     >>> best, *others = compose(get_problem("digits").space.networks, images)
     >>> best.outputs.argmax(1).shape
     torch.Size([32])
 
+    :param count: how many. From each network's first fragment come equally many, the first that are found; the networks
+        themselves, which have no stitch, are left out.
     :param head: what turns outputs into scores for other classes, such as a `heads.ClassMap`.
     :param options: those of `search_chains`.
     """
     if count < 1:
         raise ValueError(f"count is how many networks are made, 1 or more, but is {count}.")
+    if head is not None and not isinstance(head, nn.Module):
+        raise TypeError(
+            f"without labels a head is a module, such as a ClassMap, not {head!r}. Fitted heads: Task(head=…)."
+        )
     pool = Pool(networks, images)
-    found = list(islice(search_chains(pool, **options), count))
+    starts = [options.pop("start")] if options.get("start") else [f for f in pool.fragments if f.is_start]
+    searches = [
+        (pair for pair in search_chains(pool, start=start, **options) if pair[0].n_stitches) for start in starts
+    ]
+    found = list(islice(roundrobin(searches), count))
     outputs = Engine().predict([chain for chain, _ in found], pool.images)
     if head is not None:
         outputs = [head(output) for output in outputs]

@@ -20,9 +20,10 @@ class ChainSpace:
     first, which says where the chain starts. A switch takes the first of its jumps whose variable is 1, and goes on in the
     same network if none is; so the all-zero genotype is the first network, untouched.
 
-    Every genotype is a chain: a jump to a fragment that the chain has used already, or that leaves no room for an end,
-    is passed over; a chain that cannot go on in its network ends with that network's last fragment. Variables that are
-    passed over are not active.
+    Every genotype is a chain: a jump to a fragment that the chain has used already, or from which it could not come to an
+    end, is passed over; a chain that cannot go on in its network, because it has been there or has no room, ends with that
+    network's last fragment, or with the first of another that it can be joined to. Variables that are passed over are not
+    active.
 
     >>> pool = Pool(get_problem("digits").space.networks, torch.rand(32, 1, 8, 8))
     >>> space = ChainSpace(pool)
@@ -53,6 +54,13 @@ class ChainSpace:
             )
         self.pool, self.length = pool, length
         include = list(include)
+        if wrong := [chain for chain in include if not isinstance(chain, Chain)]:
+            raise TypeError(
+                f"include is a list of chains, but {wrong[0]!r} is among them. Of what search_chains finds, take the first of "
+                "each pair: [chain for chain, score in search_chains(pool)]."
+            )
+        if any(chain.space is not pool for chain in include):
+            raise ValueError("a chain to include is of another pool.")
         wanted = {pair for chain in include for pair in _jumps(chain)}
         self.jumps: tuple[tuple[Fragment, Fragment], ...] = tuple(
             (fragment, target)
@@ -60,18 +68,13 @@ class ChainSpace:
             for rank, target in enumerate(_candidates(pool, fragment))
             if rank < candidates or (fragment, target) in wanted
         )
-        if missing := wanted - set(self.jumps):
-            source, target = missing.pop()
-            raise ValueError(
-                f"no chain of this pool jumps from {source} to {target}: a chain to include is of another."
-            )
         self._switches: dict[Fragment, list[tuple[int, Fragment]]] = {fragment: [] for fragment in pool.fragments}
         for variable, (source, target) in enumerate(self.jumps):
             self._switches[source].append((variable, target))
         self.n_choices = len(pool.networks) - 1
         self.n_var = len(self.jumps) + self.n_choices
         self._starts = [fragment for fragment in pool.fragments if fragment.is_start]
-        self._ends = {fragment.network.name: fragment for fragment in pool.fragments if fragment.is_end}
+        self._ends = {fragment: _end_behind(pool, fragment) for fragment in pool.fragments}
         self._next = dict(zip(pool.fragments, pool.fragments[1:], strict=False))
         self.first = np.array([self.genotype(chain) for chain in include]).reshape(-1, self.n_var)
 
@@ -92,11 +95,9 @@ class ChainSpace:
                 break
         chain = [self._starts[start]]
         while not chain[-1].is_end:
-            following = self._next[chain[-1]]
-            if not self._may_follow(chain, following):
-                following = self._ends[chain[-1].network.name]
+            following = self._following(chain)
             for variable, target in self._switches[chain[-1]]:
-                if target != following and self._may_follow(chain, target):
+                if target != following and self._may_jump(chain, target):
                     active[variable] = True
                     if values[variable]:
                         following = target
@@ -104,26 +105,40 @@ class ChainSpace:
             chain.append(following)
         return chain, active
 
-    def _may_follow(self, chain: Sequence[Fragment], target: Fragment) -> bool:
+    def _following(self, chain: Sequence[Fragment]) -> Fragment | None:
+        """What follows without a jump; None if the chain can neither go on nor end."""
+        own = self._next[chain[-1]]
+        return own if self._has_room(chain, own) else self._ends[chain[-1]]
+
+    def _has_room(self, chain: Sequence[Fragment], target: Fragment) -> bool:
         return target.is_end or (len(chain) < self.length - 1 and target not in chain)
+
+    def _may_jump(self, chain: Sequence[Fragment], target: Fragment) -> bool:
+        """Whether the chain has room for a fragment, and comes to an end behind it."""
+        if not self._has_room(chain, target):
+            return False
+        longer = [*chain, target]
+        while longer[-1] is not None and not longer[-1].is_end:
+            longer.append(self._following(longer))
+        return longer[-1] is not None
 
     def genotype(self, chain: Chain) -> np.ndarray:
         """The genotype that selects a chain, with as few ones as that takes. A ValueError if none does."""
+        if chain.space is not self.pool:
+            raise ValueError(f"{chain} is of another pool than this space.")
         numbers = {pair: variable for variable, pair in enumerate(self.jumps)}
         x = np.zeros(self.n_var, dtype=bool)
         for source, target in _jumps(chain):
             if (source, target) in numbers:
                 x[numbers[source, target]] = True
-            elif target != self._ends[source.network.name]:
+            elif target != self._ends[source]:
                 raise ValueError(
                     f"{chain} jumps from {source} to {target}, which no genotype does. Make the space with include=[chain]."
                 )
         if start := self._starts.index(chain.fragments[0]):
             x[len(self.jumps) + start - 1] = True
-        if (found := self._decoded(x)[0]) != list(chain.fragments):
-            raise ValueError(
-                f"no genotype selects {chain}; the nearest has the fragments {', '.join(map(str, found))}."
-            )
+        if (found := self.subnetwork(x)).key != chain.key:
+            raise ValueError(f"no genotype selects {chain}; the nearest is {found}.")
         return x
 
     def repaired(self, x: Sequence[bool] | np.ndarray) -> np.ndarray:
@@ -154,6 +169,12 @@ class ChainSpace:
 
 def _jumps(chain: Chain) -> list[tuple[Fragment, Fragment]]:
     return [pair for pair in pairwise(chain.fragments) if not follows(*pair)]
+
+
+def _end_behind(pool: Pool, fragment: Fragment) -> Fragment | None:
+    """The last fragment with which a chain can end behind a fragment, that of its own network if possible."""
+    ends = [pool[fragment.network.name][-1], *(end for end in pool.fragments if end.is_end)]
+    return next((end for end in ends if pool.joins(fragment, end)), None)
 
 
 def _candidates(pool: Pool, fragment: Fragment) -> list[Fragment]:

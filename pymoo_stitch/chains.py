@@ -20,13 +20,13 @@ from .fitting import adapter_of, solve_factors, solve_rows, source_rows, target_
 from .fragments import Fragment, fragments
 from .fusing import as_network, folded, fused
 from .graph import INPUT
-from .importing import check_name
 from .layout import Layout
 from .network import Network
 from .selection import Step
 from .similarity import LEAST, hsic, kernel
-from .stitches import KINDS, Link, build_stitch, is_direct, working_layout
+from .stitches import KINDS, Link, build_stitch, channels_read, is_direct, working_layout
 from .subnetwork import Subnetwork, key
+from .supernet import check_networks
 from .task import are_unit_images
 
 BATCH = 8
@@ -74,8 +74,8 @@ class Pool:
         ridge: float = 1e-6,
         memory: int = 2**30,
     ):
-        self.networks = tuple(networks)
-        _check_networks(self.networks)
+        self.networks = (networks,) if isinstance(networks, Network) else tuple(networks)
+        check_networks(self.networks, "pool")
         if positions < 1 or ridge < 0 or memory < 0:
             raise ValueError(
                 f"positions must be at least 1, ridge and memory at least 0, but they are {positions}, {ridge} and {memory}."
@@ -156,7 +156,7 @@ class Pool:
 
     def link_cost(self, link: Link) -> int:
         """The multiply-adds of a link's stitch, which is one map of channels at each of the target's positions."""
-        channels, rank, target = _channels(link), self._rank(link), link.target
+        channels, rank, target = channels_read(link), self._rank(link), link.target
         if rank is not None:
             return rank * (channels + target.channels)
         return channels * target.channels * math.prod(target.positions if is_direct(link) else target.grid or ())
@@ -164,7 +164,7 @@ class Pool:
     def _rank(self, link: Link) -> int | None:
         """How many dimensions are enough for a stitch between vectors: it is fitted to one for each image, and wide ones would
         make it a huge matrix of low rank. None where a whole matrix is smaller than its two factors."""
-        rank, channels, given = len(self.images), _channels(link), link.target.channels
+        rank, channels, given = len(self.images), channels_read(link), link.target.channels
         is_less = rank * (channels + given) < channels * given
         return rank if link.target.layout is Layout.VECTOR and is_less else None
 
@@ -198,38 +198,39 @@ class Pool:
         """The CKA, without bias, of what a beginning of a chain gives and what a fragment reads in its own network."""
         if len(self.images) < LEAST:
             raise ValueError(f"CKA needs {LEAST} images or more, but the pool has {len(self.images)}.")
-        before = self._place[candidate] - 1
-        natural = tuple((i, False) for i in range(before - candidate.number + 1, before + 1))
-        values = hsic(np.stack([self._kernel(self._prefix(beginning)), self._kernel(natural)]))
+        own = self._natural(self._place[candidate] - 1)
+        values = hsic(np.stack([self._kernel(self._prefix(beginning)), self._kernel(own)]))
         norm = values[0, 0] * values[1, 1]
         return float(values[0, 1] / math.sqrt(norm)) if norm > 0 and math.isfinite(norm) else 0.0
 
-    def stitch(self, prefix: Prefix) -> nn.Module:
-        """The stitch before the last fragment of a chain's beginning, fitted."""
+    def stitch(self, prefix: Prefix, source: torch.Tensor | None = None) -> nn.Module:
+        """The stitch before the last fragment of a chain's beginning, fitted; `source` is what the chain gives before it,
+        if that is known."""
         stitch = self._recent.get(("stitch", prefix)) or self._stitches.get(prefix)
         if stitch is None:
-            self._stitches[prefix] = stitch = self._fitted(prefix)
+            source = self._output(prefix[:-1]) if source is None else source
+            self._stitches[prefix] = stitch = self._fitted(prefix, source)
             self._recent.add(("stitch", prefix), stitch, sum(p.numel() * p.itemsize for p in stitch.parameters()))
         return stitch
 
     @torch.no_grad()
-    def _fitted(self, prefix: Prefix) -> nn.Module:
+    def _fitted(self, prefix: Prefix, source: torch.Tensor) -> nn.Module:
         before, fragment = self.fragments[prefix[-2][0]], self.fragments[prefix[-1][0]]
-        link, source = self.link(before, fragment), self._output(prefix[:-1])
-        rank = self._rank(link)
+        link = self.link(before, fragment)
+        rank, y = self._rank(link), self._expected(fragment, is_direct(link))
         with torch.device("meta"):  # without drawing random numbers
             stitch = build_stitch(link).eval()
             if rank is not None:
-                factors = Factors(_channels(link), rank, link.target.channels, adapter_of(stitch).bias is not None)
+                factors = Factors(channels_read(link), rank, link.target.channels, adapter_of(stitch).bias is not None)
                 stitch = factors if is_direct(link) else nn.Sequential(*stitch[:-2], factors, stitch[-1])
         stitch.to_empty(device="cpu")
         adapter = adapter_of(stitch)
-        if not source.isfinite().all():  # it is the chain that is at fault: what it predicts will say so
+        if y is None or not source.isfinite().all():  # a chain is at fault, or a network: what is predicted will say so
             for parameter in adapter.parameters():
                 parameter.fill_(math.nan)
             return stitch
         x = torch.cat([source_rows(link, stitch, part, self.positions) for part in source.split(BATCH)])
-        y, centred = self._expected(fragment, is_direct(link)), adapter.bias is not None
+        centred = adapter.bias is not None
         if rank is None:
             weight, bias = solve_rows(x, y, self.ridge, centred)
             adapter.weight.copy_(weight.view_as(adapter.weight))
@@ -241,20 +242,15 @@ class Pool:
             adapter.bias.copy_(bias)
         return stitch
 
-    def _expected(self, fragment: Fragment, direct: bool) -> torch.Tensor:
-        """What the fragment reads in its own network, as rows for a stitch to give."""
+    def _expected(self, fragment: Fragment, direct: bool) -> torch.Tensor | None:
+        """What the fragment reads in its own network, as rows for a stitch to give; None if that is not finite."""
         at = self._place[fragment], direct
         if at not in self._rows:
-            self._output(tuple((i, False) for i in range(at[0] - fragment.number, at[0])))
-        if at not in self._rows:
-            raise ValueError(
-                f"the tap {fragment.first} has NaN or infinite values for the images of the pool, so that no stitch can lead "
-                "there. Are they normalised as the network expects?"
-            )
-        return self._rows[at].double()
+            self._output(self._natural(at[0] - 1))
+        return self._rows[at].double() if at in self._rows else None
 
     def _kernel(self, prefix: Prefix) -> np.ndarray:
-        if self._is_natural(prefix):
+        if prefix == self._natural(prefix[-1][0]):
             if prefix not in self._kernels:
                 self._output(prefix)
             return self._kernels[prefix]
@@ -272,7 +268,7 @@ class Pool:
         place, stitched = prefix[-1]
         fragment = self.fragments[place]
         source = self.images if len(prefix) == 1 else self._output(prefix[:-1])
-        stitch = self.stitch(prefix) if stitched else None
+        stitch = self.stitch(prefix, source) if stitched else None
         parts = []
         with torch.no_grad():
             for part in source.split(BATCH):
@@ -282,7 +278,7 @@ class Pool:
                 parts += [output for _, output in deque(outputs, maxlen=1)]  # of the last node
         output = torch.cat(parts)
         self._recent.add(("output", prefix), output, output.numel() * output.itemsize)
-        if self._is_natural(prefix):
+        if prefix == self._natural(place):
             self._remember(prefix, output)
         return output
 
@@ -299,10 +295,9 @@ class Pool:
             image = output[:, output.shape[1] - math.prod(tap.grid) :]
             self._rows[place, False] = target_rows(link, image, self.positions).float()
 
-    def _is_natural(self, prefix: Prefix) -> bool:
-        """Whether a beginning of a chain is that of a network."""
-        place = prefix[-1][0]
-        return prefix == tuple((i, False) for i in range(place - self.fragments[place].number, place + 1))
+    def _natural(self, place: int) -> Prefix:
+        """The beginning of a network up to a fragment."""
+        return tuple((i, False) for i in range(place - self.fragments[place].number, place + 1))
 
     def _prefix(self, beginning: Sequence[Fragment], restitch: bool = False) -> Prefix:
         before = [None, *beginning]
@@ -455,12 +450,6 @@ class Factors(nn.Module):
         return self.up(self.down(x))
 
 
-def _channels(link: Link) -> int:
-    """How many channels a link's stitch maps: a class token is joined to all positions where they are converted."""
-    doubled = link.source.layout is Layout.CLASS_TOKENS and not is_direct(link)
-    return (1 + doubled) * link.source.channels
-
-
 def _stitch_name(prefix: Prefix) -> str:
     """A name for the stitch before the last fragment of a beginning: no other has the same."""
     return "join_" + "_".join(f"{'s' * stitched}{place}" for place, stitched in prefix)
@@ -490,29 +479,6 @@ class _Recent:
         while self.room < 0:
             _, (_, freed) = self._held.popitem(last=False)
             self.room += freed
-
-
-def _check_networks(networks: Sequence[Network]) -> None:
-    if not networks:
-        raise ValueError("no network is given; a pool has the fragments of one or more.")
-    for network in networks:
-        if not isinstance(network, Network):
-            raise TypeError(
-                f"a pool is made of Network objects, not of {type(network).__name__}. Import modules with Network.from_module."
-            )
-        check_name(network.name)
-    for name, count in Counter(network.name for network in networks).items():
-        if count > 1:
-            raise ValueError(
-                f"{count} networks are named {name!r}. Give each its own name: Network.from_module(…, name=…)."
-            )
-    for what in ("input_shape", "output_shape"):
-        shapes = {network.name: getattr(network, what) for network in networks}
-        if len(set(shapes.values())) > 1:
-            described = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
-            raise ValueError(
-                f"the networks of a pool have one {what.replace('_', ' ')}, but these differ: {described}."
-            )
 
 
 def _checked_images(networks: Sequence[Network], images: Any) -> torch.Tensor:

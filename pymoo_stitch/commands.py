@@ -223,7 +223,11 @@ def _search(
     print(Report([Run.read(journal)], problem, test=False))
     counts = f"{evaluations.real:,} evaluations ({evaluations.replayed:,} of them from the journal, {evaluations.shared:,} from others)"
     _say(f"\n{counts}, {evaluations.skipped:,} skipped, {evaluations.failed:,} failed.")
-    if evaluations.real < (size := result.algorithm.pop_size):
+    if budget and evaluations.real < budget and not evaluations.interrupted and not options.time:
+        _say(
+            f"That is less than the budget of {budget:,}: nothing new was found any more, or there is no more to find."
+        )
+    elif evaluations.real < (size := result.algorithm.pop_size):
         _say(f"That is less than the population of {size}: ask for more, or for a smaller one (--pop-size).")
     if evaluations.interrupted:
         _say(f"Interrupted. Go on: pymoo-stitch resume {again}")
@@ -282,7 +286,7 @@ def _export(report: Report, chosen: Point, path: str | os.PathLike, retrain: int
         columns = columns | {f"{split}, retrained": values for split, values in metrics.items()}
     rows = [[name, *(f"{values[name]:.4f}" for values in columns.values())] for name in problem.task.all_metrics]
     _say("\n".join(table([["", *columns], *rows])), "")
-    subnetwork.export(path, classes=problem.task.classes, metrics=metrics, head=problem.head(subnetwork))
+    subnetwork.export(path, classes=problem.task.classes, metrics=metrics)
     use = f" To use it: torch.export.load({str(path)!r}).module()(images)" if str(path).endswith(".pt2") else ""
     _say(f"Saved to {path}.{use}")
     return Path(path)

@@ -6,6 +6,8 @@ order of their cost, one of which is chosen by a number."""
 
 import hashlib
 import math
+import os
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import combinations, pairwise
@@ -153,8 +155,19 @@ class Family:
 
     def module(self, ids: Iterable[int] | None = None, device: torch.device | str | None = None) -> Switchable:
         """One module that is any of the networks, all by default: see `Switchable`."""
+        if not self.is_fitted:
+            warnings.warn("no stitch of this family has been fitted: call family.fit(images) first.", stacklevel=2)
         chosen = range(len(self)) if ids is None else [self._checked(id) for id in ids]
         return Switchable({id: self[id] for id in chosen}, device)
+
+    def save(self, path: str | os.PathLike) -> None:
+        """Write everything to one file, as `Supernet.save` does."""
+        self.supernet.save(path)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike) -> "Family":
+        """Read a file that `save` wrote. It is data: nothing in it is executed."""
+        return cls(Supernet.load(path))
 
     # ------------------------------------------------------------------------------------------------------------- fitting
 

@@ -50,6 +50,10 @@ class FitReport:
             worst = sorted(self.errors, key=self.errors.get, reverse=True)[:3]
             lines.append(f"relative error on held-out images: {quartiles} (least, quartiles, largest)")
             lines.append("largest: " + ", ".join(f"{name} {self.errors[name]:.3g}" for name in worst))
+        if self.losses:
+            part = max(1, len(self.losses) // 8)
+            first, last = np.mean(self.losses[:part]), np.mean(self.losses[-part:])
+            lines.append(f"loss: {first:.4g} in the first eighth of {len(self.losses):,} steps, {last:.4g} in the last")
         return "\n".join(lines)
 
 
@@ -272,7 +276,8 @@ def solve_factors(
 
 
 def _penalty(variance: torch.Tensor, ridge: float) -> torch.Tensor:
-    return torch.where(variance > 0, ridge * variance, torch.ones_like(variance))
+    """Never nothing: directions that do not vary would be divided by rounding errors."""
+    return torch.where(variance > 0, max(ridge, 1e-12) * variance, torch.ones_like(variance))
 
 
 def _solve_positive(matrix: torch.Tensor, right: torch.Tensor, penalty: torch.Tensor) -> torch.Tensor:
@@ -284,6 +289,10 @@ def _solve_positive(matrix: torch.Tensor, right: torch.Tensor, penalty: torch.Te
         if not failed:
             break
         penalty = penalty * 10  # rounding has made a variance negative: a tap with nearly dependent channels
+    else:
+        raise ValueError(
+            "the channels of a tap depend on each other so much that no stitch can be fitted: raise ridge."
+        )
     return torch.cholesky_solve(right, factor)
 
 
@@ -378,9 +387,9 @@ def finetune(
     """
     if not labels and distillation <= 0:
         raise ValueError("there is nothing to learn from: neither labels=True nor a positive distillation is given.")
-    if networks < 0 or (networks and subnetwork is not None):
+    if isinstance(networks, bool) or networks < 0 or (networks and subnetwork is not None):
         raise ValueError(
-            f"networks is a part of lr, and for a whole supernet, but is {networks}"
+            f"networks is a part of lr, such as 0.1, and for a whole supernet, but is {networks}"
             f"{' for one subnetwork' if subnetwork is not None else ''}."
         )
     if subnetwork is not None and not _can_learn(subnetwork):

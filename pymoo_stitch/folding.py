@@ -10,16 +10,14 @@ import torch
 from .graph import Node, Ref, Weight
 from .network import Network
 
+CONVOLUTIONS = ("aten.conv2d.default", "aten.conv2d.padding")
+
 
 def foldable(network: Network) -> dict[str, str]:
     """For each batch norm that can be folded into the convolution before it, the name of that. Nobody else in the
     network reads the convolution."""
     readers = Counter(name for node in network.nodes for name in node.inputs()) + Counter([network.output])
-    convolutions = {
-        node.name
-        for node in network.nodes
-        if node.op in ("aten.conv2d.default", "aten.conv2d.padding") and _are_weights(node.args[1:3])
-    }
+    convolutions = {node.name for node in network.nodes if node.op in CONVOLUTIONS and _are_weights(node.args[1:3])}
     norms = [
         node
         for node in network.nodes

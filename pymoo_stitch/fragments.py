@@ -7,12 +7,11 @@ from itertools import pairwise
 
 import torch
 
-from .folding import foldable
+from .folding import CONVOLUTIONS, foldable
 from .graph import INPUT, Node, Ref, Weight
 from .layout import Layout, infer_layouts
 from .network import Network, Tap
 
-CONVOLUTIONS = ("aten.conv2d.default", "aten.conv2d.padding")
 LINEAR = "aten.linear.default"
 
 

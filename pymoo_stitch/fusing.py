@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from .folding import fold, foldable
-from .fragments import CONVOLUTIONS, LINEAR, input_channels
+from .folding import CONVOLUTIONS, fold, foldable
+from .fragments import LINEAR, input_channels
 from .graph import INPUT, Node, Ref, Weight, run_without_computing, substitute
 from .importing import unique_name
 from .layout import permutation

@@ -6,6 +6,7 @@ has that done for every subnetwork, on the calibration split."""
 from collections.abc import Sequence
 from typing import Protocol
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -32,7 +33,10 @@ class ClassMap(nn.Module):
 
     def __init__(self, classes: Sequence[int | Sequence[int]]):
         super().__init__()
-        groups = [[group] if isinstance(group, int) else [int(member) for member in group] for group in classes]
+        try:
+            groups = [[int(group)] if np.ndim(group) == 0 else [int(member) for member in group] for group in classes]
+        except (TypeError, ValueError):
+            raise TypeError(f"a class map is made of the numbers of classes, but is {classes!r}.") from None
         members = [member for group in groups for member in group]
         if len(groups) < 2 or not all(groups) or min(members) < 0 or len(set(members)) < len(members):
             raise ValueError(
@@ -79,14 +83,17 @@ class NearestNeighbours:
 class _Neighbours(nn.Module):
     def __init__(self, known: torch.Tensor, votes: torch.Tensor, k: int):
         super().__init__()
-        self.register_buffer("known", known)
-        self.register_buffer("lengths", known.square().sum(1))
+        self.register_buffer("centre", known.mean(0))  # far from 0, the differences of squares would be lost
+        self.register_buffer("known", known - self.centre)
+        self.register_buffer("lengths", self.known.square().sum(1))
         self.register_buffer("votes", votes)
         self.register_buffer("weights", 1 - torch.arange(k) / (1_000 * k))
         self.k = k
 
     def forward(self, outputs: torch.Tensor) -> torch.Tensor:
-        distances = self.lengths - 2 * outputs @ self.known.T  # and the square of the output itself, the same for all
+        distances = (
+            self.lengths - 2 * (outputs - self.centre) @ self.known.T
+        )  # and the square of the output itself, the same for all
         nearest = distances.topk(self.k, largest=False).indices
         votes = (self.votes[nearest] * self.weights[:, None]).sum(1)
         return ((votes + 1 / self.k) / (self.k + self.votes.shape[1] / self.k)).log()
@@ -106,7 +113,10 @@ class LinearProbe:
         self.penalty = penalty
 
     def fit(self, outputs: torch.Tensor, labels: torch.Tensor, n_classes: int) -> nn.Module:
-        outputs, labels = outputs.detach().double(), labels.long()
+        with torch.inference_mode(False), torch.enable_grad():
+            return self._fitted(outputs.detach().clone().double(), labels.clone().long(), n_classes)
+
+    def _fitted(self, outputs: torch.Tensor, labels: torch.Tensor, n_classes: int) -> nn.Module:
         mean, std = outputs.mean(0), outputs.std(0, correction=0).clamp_min(1e-6)
         rows = (outputs - mean) / std
         weight = rows.new_zeros(n_classes, rows.shape[1], requires_grad=True)
@@ -120,8 +130,7 @@ class LinearProbe:
             value.backward()
             return value
 
-        with torch.enable_grad():
-            optimizer.step(loss)
+        optimizer.step(loss)
         probe = nn.Linear(rows.shape[1], n_classes).requires_grad_(False)
         weight, bias = weight.detach() / std, bias.detach()
         probe.weight.copy_(weight)

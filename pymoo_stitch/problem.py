@@ -3,7 +3,7 @@
 import math
 import warnings
 from collections.abc import Iterable, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -110,7 +110,10 @@ class StitchProblem(Problem):
                 "algorithm binary operators: use pymoo_stitch.algorithms.nsga2(), or BinaryRandomSampling, "
                 "TwoPointCrossover and BitflipMutation."
             )
-        return self.space.subnetwork(x)
+        subnetwork = self.space.subnetwork(x)
+        if self.task.head is not None:
+            subnetwork.head = partial(self.head, subnetwork)
+        return subnetwork
 
     def active(self, x: Sequence[bool] | np.ndarray) -> np.ndarray:
         """A mask over the variables: which matter in this genotype."""
@@ -187,7 +190,7 @@ class StitchProblem(Problem):
     ) -> dict[str, np.ndarray]:
         """Whatever is known of each genotype, a row for each."""
         subnetworks = [self.subnetwork(x) for x in X]
-        heads = self._heads(subnetworks)
+        heads = self.heads(subnetworks)
         outcomes = self.engine.evaluate(subnetworks, self.task[split], metrics, heads=heads, progress=progress)
         results = {
             "F": np.array([self._objectives(*pair) for pair in zip(subnetworks, outcomes, strict=True)]),
@@ -201,8 +204,9 @@ class StitchProblem(Problem):
             results["G"] = self.min_accuracy - results[self.task.metric][:, None]
         return results
 
-    def _heads(self, subnetworks: Sequence[Subnetwork]) -> list[nn.Module | None] | None:
-        """The task's head for each subnetwork, fitted where it has to be; None where that cannot be done."""
+    def heads(self, subnetworks: Sequence[Subnetwork]) -> list[nn.Module | None] | None:
+        """The task's head for each subnetwork, fitted where it has to be, None where that cannot be done. None for all if
+        the task has no head."""
         head = self.task.head
         if head is None:
             return None
@@ -216,8 +220,12 @@ class StitchProblem(Problem):
         ]
 
     def head(self, subnetwork: Subnetwork) -> nn.Module | None:
-        """The task's head for a subnetwork, for `subnetwork.export(path, head=…)`; None if the task has none."""
-        heads = self._heads([subnetwork])
+        """The task's head for a subnetwork, which its `export` puts behind it; None if the task has none."""
+        heads = self.heads([subnetwork])
+        if heads == [None]:
+            raise ValueError(
+                f"no head can be fitted to {subnetwork}: what it gives for the calibration split is not finite."
+            )
         return heads and heads[0]
 
     def _objectives(self, subnetwork: Subnetwork, outcome: Outcome) -> tuple[float, float]:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
+from torch import nn
 
 from .comparison import Comparison
 from .drawing import draw_subnetwork
@@ -182,7 +183,8 @@ class Report:
         """Every metric of a subnetwork, also one with stitches of its own, on the split that was searched and on test."""
         task, engine = self.problem.task, self.problem.engine
         splits = [split for split in dict.fromkeys([self.split, "test"]) if split in task.splits]
-        evaluate = partial(engine.evaluate, [subnetwork], metrics=task.all_metrics, progress=True)
+        heads = self.problem.heads([subnetwork])
+        evaluate = partial(engine.evaluate, [subnetwork], metrics=task.all_metrics, heads=heads, progress=True)
         return {split: dict(evaluate(split=task[split])[0].metrics) for split in splits}
 
     # ------------------------------------------------------------------------------------------------------------ text
@@ -277,10 +279,11 @@ class Report:
         engine, split = self.problem.engine, self.problem.task[self.splits[-1]]
         points = [*self.references, chosen]
         subnetworks = [self.problem.subnetwork(point.x) for point in points]
+        heads = self.problem.heads(subnetworks) or [nn.Identity()] * len(points)
         sums: list[Any] = [0] * len(points)
         for images, labels in split.batches(engine.batch_size):
             for i, outputs in enumerate(engine.predict(subnetworks, images)):
-                sums[i] = sums[i] + reliability(outputs, labels)
+                sums[i] = sums[i] + reliability(heads[i].cpu()(outputs), labels)
         return {point.name: total.numpy() for point, total in zip(points, sums, strict=True)}
 
     # ------------------------------------------------------------------------------------------------------------ files
@@ -303,8 +306,9 @@ class Report:
             "fronts": self.plot_fronts,
             "hypervolume": self.plot_hypervolume,
             "hypervolume-time": lambda: self.plot_hypervolume(over_time=True),
-            "stitches": self.plot_stitches,
         }
+        if not hasattr(self.problem.space, "codes"):  # a code's variables are no links
+            figures["stitches"] = self.plot_stitches
         if chosen is not None:
             figures["reliability"] = lambda: plot_reliability(bins)
             figures["subnetwork"] = lambda: draw_subnetwork(self.problem.subnetwork(chosen.x))

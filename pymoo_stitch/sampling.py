@@ -11,7 +11,7 @@ class BinarySampling(Sampling):
     :param p: the density of ones.
     :param n_choices: the last `n_choices` variables are one switch, of which the first 1 selects: all of its
         `n_choices` + 1 inputs are equally frequent.
-    :param first: genotypes with which every population begins, as many of them as it has room for.
+    :param first: genotypes with which every population begins; of more than half its size, so many, evenly spread.
     """
 
     def __init__(self, p: float = 0.5, n_choices: int = 0, first: np.ndarray | None = None):
@@ -29,8 +29,9 @@ class BinarySampling(Sampling):
         if self.n_choices:
             chosen = random_state.permutation(np.arange(n_samples) % (self.n_choices + 1))
             x[:, -self.n_choices :] = chosen[:, None] == np.arange(1, self.n_choices + 1)
-        if self.first is not None:
-            x[: len(self.first)] = self.first[:n_samples]
+        if self.first is not None and len(self.first):
+            most = min(len(self.first), max(1, n_samples // 2))
+            x[:most] = self.first[np.linspace(0, len(self.first) - 1, most).round().astype(int)]
         return x
 
 

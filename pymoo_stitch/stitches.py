@@ -75,8 +75,12 @@ def _is_direct(kind: Kind, source: Tap, target: Tap) -> bool:
     return are_alike(source, target) and source.layout in kind.layouts
 
 
+def channels_read(link: Link) -> int:
+    """How many channels the module of a link's kind gets: a class token that is joined to every position doubles them."""
+    return _channels_read(KINDS[link.kind], link.source, link.target)
+
+
 def _channels_read(kind: Kind, source: Tap, target: Tap) -> int:
-    """How many channels the kind's own module gets: a class token that is joined to every position doubles them."""
     joined = source.layout is Layout.CLASS_TOKENS and not _is_direct(kind, source, target)
     return source.channels * (2 if joined else 1)
 
@@ -96,7 +100,7 @@ def _assemble(link: Link) -> nn.Module:
     layout = working_layout(kind, source, target)
     if is_direct(link):
         return kind.build(layout, source.channels, target.channels)
-    channels = _channels_read(kind, source, target)
+    channels = channels_read(link)
     if layout is Layout.VECTOR:  # [SF]: the mean over all positions
         adapter = kind.build(layout, channels, target.channels)
         return nn.Sequential(ToImage(source), Average(), adapter, FromLayout(layout, target))

@@ -4,7 +4,7 @@ import copy
 import hashlib
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,12 +20,14 @@ from .stitches import Link
 
 class Subnetwork(ABC):
     """What the genotype `x` selects from a `space`, such as a supernet; `stitches` are the modules of its links by
-    name, the space's own unless `fit` has `retrained` copies of them."""
+    name, the space's own unless `fit` has `retrained` copies of them. `head` makes what turns its output into scores, where
+    it comes from a problem with a head."""
 
     space: Any
     x: np.ndarray
     stitches: Mapping[str, nn.Module]
     retrained: bool = False
+    head: Callable[[], nn.Module] | None = None
 
     @property
     @abstractmethod
@@ -117,6 +119,7 @@ class Subnetwork(ABC):
         """
         from .export import export
 
+        head = self.head() if head is None and self.head is not None else head
         return export(self, path, classes=classes, metrics=metrics, head=head)
 
     def __repr__(self) -> str:

@@ -61,7 +61,7 @@ class Supernet:
         dropped: Iterable[Match] = (),
     ):
         self.networks = tuple(networks)
-        _check_networks(self.networks)
+        check_networks(self.networks)
         links = _check_links(self.networks, links)
         self.bound, self.dropped = bound, tuple(dropped)
         self._wiring = Wiring(self.networks, links)
@@ -311,7 +311,7 @@ def import_networks(
             bar.set_postfix_str(name)
             item = Network.from_module(item, example_input, name=name, output=output, normalize=normalize)
         imported.append(item)
-    _check_networks(imported)
+    check_networks(imported)
     _warn_of_different_normalizations(imported)
     return imported
 
@@ -319,13 +319,15 @@ def import_networks(
 # --------------------------------------------------------------------------------------------------------------- checks
 
 
-def _check_networks(networks: Sequence[Network]) -> None:
+def check_networks(networks: Sequence[Network], of: str = "supernet") -> None:
+    """An error unless a supernet, or a pool, can be made of these."""
     if not networks:
-        raise ValueError("no network is given; a supernet joins two or more, or bridges one to itself.")
+        raise ValueError(f"no network is given; a {of} is made of one or more.")
     for network in networks:
         if not isinstance(network, Network):
             raise TypeError(
-                f"a supernet is made of Network objects, not of {type(network).__name__}. Import modules with Network.from_module or Supernet.build."
+                f"a {of} is made of Network objects, not of {type(network).__name__}. Import modules with Network.from_module"
+                f"{' or Supernet.build' * (of == 'supernet')}."
             )
         check_name(network.name)
     for name, count in Counter(network.name for network in networks).items():

@@ -1,6 +1,8 @@
 """One module that is any of several subnetworks, one at a time."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -16,7 +18,7 @@ class Switchable(nn.Module):
     selected. To select another allocates and copies no weights, so that it can be done between any two batches.
 
     What a subnetwork needs to run is written when it is first selected, which takes as long as `Subnetwork.module()`
-    without its copies; after that to select it is to look it up.
+    without its copies; after that to select it is to look it up. For that it holds on to the subnetworks and their space.
 
     >>> supernet = get_problem("digits").space
     >>> network = Switchable([supernet.subnetwork(x) for x in supernet.references.values()])
@@ -64,7 +66,7 @@ class Switchable(nn.Module):
 
     def select(self, id: int) -> "Switchable":
         """Run this subnetwork from now on."""
-        if id not in self._subnetworks:
+        if isinstance(id, bool) or id not in self._subnetworks:
             raise KeyError(f"there is no network {id!r} in this module; there are {_some(self.ids)}.")
         self._selected = id
         self._program()
@@ -96,14 +98,17 @@ class Switchable(nn.Module):
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_programs": {}}
 
-    def extra_repr(self) -> str:
-        return f"{len(self.ids)} networks, {self._selected!r} selected"
+    def __repr__(self) -> str:
+        cost = self._subnetworks[self._selected].cost
+        return f"Switchable({len(self.ids)} networks; {self._selected} selected, {cost:,} multiply-adds)"
 
 
 def dearest(costs: Sequence[int] | np.ndarray, multiply_adds: float) -> int:
     """Where in a list of costs, sorted, the last one of at most that many multiply-adds is."""
+    if not isinstance(multiply_adds, Real) or isinstance(multiply_adds, bool):
+        raise TypeError(f"a budget is a number of multiply-adds, such as 3e9, not {multiply_adds!r}.")
     place = int(np.searchsorted(costs, multiply_adds, side="right")) - 1
-    if place < 0:
+    if place < 0 or math.isnan(multiply_adds):
         raise ValueError(f"no network costs at most {multiply_adds:,} multiply-adds; the cheapest costs {costs[0]:,}.")
     return place
 

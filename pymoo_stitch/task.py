@@ -66,6 +66,8 @@ class Task:
                 f"there is no metric {wrong[0]!r} for labels per {'pixel' if dense else 'image'}; there are {', '.join(fitting)}."
             )
         self.all_metrics = tuple(dict.fromkeys([*self.metrics, *fitting]))
+        if head is not None and (isinstance(head, type) or not hasattr(head, "fit") or not hasattr(head, "n_classes")):
+            raise TypeError(f"a head is a ClassMap(…), NearestNeighbours(…) or LinearProbe(…), not {head!r}.")
         self.head = head
         self.n_classes = None if head is None else head.n_classes or self._labelled_classes()
         if head is not None and dense:

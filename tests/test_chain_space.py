@@ -16,7 +16,7 @@ from pymoo_stitch.algorithms import LKGOMEA, nsga2
 from pymoo_stitch.chain_search import compose, search_chains
 from pymoo_stitch.chain_space import ChainRepair, ChainSpace
 from pymoo_stitch.chains import Pool, follows
-from pymoo_stitch.heads import ClassMap
+from pymoo_stitch.heads import ClassMap, NearestNeighbours
 from pymoo_stitch.runners import DaskRunner
 
 ANY = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -117,6 +117,38 @@ def test_networks_of_more_fragments_than_usual_are_chains_too():
     assert space.subnetwork(space.references["long"]).fragments == space.pool["long"]
 
 
+class Bottle(nn.Module):
+    """An image, a vector, and an image again: from the vector no stitch leads to its own last fragment."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Conv2d(3, 4, 3, padding=1), nn.Conv2d(4, 2, 3, padding=1)
+        self.down, self.up = nn.Linear(2 * IMAGE[1] * IMAGE[2], 8), nn.Linear(8, 3 * IMAGE[1] * IMAGE[2])
+        self.third, self.fourth = nn.Conv2d(3, 4, 3, padding=1), nn.Conv2d(4, 5, 3, padding=1)
+
+    def forward(self, x):
+        x = self.second(self.first(x).relu()).relu().flatten(1)
+        x = self.up(self.down(x).relu()).relu().view(-1, *IMAGE)
+        return self.fourth(self.third(x).relu()).mean((2, 3))
+
+
+@pytest.mark.parametrize("length", [None, 7])
+def test_every_genotype_is_a_chain_where_not_every_end_can_be_joined(length):
+    images = torch.rand(6, *IMAGE)
+    modules = [seeded(Bottle), plain(1, 4, 4)]
+    pool = Pool([Network.from_module(m, images[:1], name=f"net{i}") for i, m in enumerate(modules)], images)
+    space = ChainSpace(pool, candidates=99, length=length)
+    assert not pool.joins(pool["net0"][1], pool["net0"][-1])
+    found = {space.subnetwork(genotype(space, seed, 0.02 * (seed % 30))).fragments for seed in range(600)}
+    assert len(found) > 50
+    assert all(fragments[-1].is_end for fragments in found)
+
+
+def test_a_restitched_chain_has_no_genotype(pool):
+    with pytest.raises(ValueError, match="no genotype selects"):
+        ChainSpace(pool, include=[pool.self_stitched("net0")])
+
+
 def test_jumps_lead_to_the_most_similar_inputs(pool):
     space = ChainSpace(pool, candidates=2)
     for fragment in pool.fragments:
@@ -132,12 +164,13 @@ def test_chains_from_the_published_search_can_be_an_initial_population(pool, tas
     space = ChainSpace(pool, candidates=0, include=chains)
     problem = StitchProblem(space, task)
     keys = [chain.key for chain in chains]
-    for algorithm in (nsga2(pop_size=len(chains) + 5, repair=ChainRepair()), LKGOMEA(pop_size=len(chains) + 5)):
+    size = 2 * len(chains)
+    for algorithm in (nsga2(pop_size=size, repair=ChainRepair()), LKGOMEA(pop_size=size)):
         algorithm.setup(problem, seed=1, termination=("n_evals", 200))
         found = [problem.key(x) for x in algorithm.ask().get("X").astype(bool)]
         assert set(keys) <= set(found)
-    few = problem.sampling.do(problem, 3, random_state=np.random.default_rng(1)).get("X")
-    assert [problem.key(x) for x in few] == keys[:3]
+    few = problem.sampling.do(problem, 4, random_state=np.random.default_rng(1)).get("X")
+    assert [problem.key(x) for x in few[:2]] == [keys[0], keys[-1]]  # half, evenly spread
     with pytest.raises(ValueError, match=r"which no genotype does. Make the space with include"):
         ChainSpace(pool, candidates=0).genotype(next(chain for chain in chains if chain.n_stitches))
 
@@ -191,6 +224,8 @@ def population(X):
 def test_networks_and_predictions_for_unlabelled_images_in_one_call(pool):
     found = compose(pool.networks, pool.images, count=5, k=3, threshold=0.0, head=ClassMap([0, [1, 2], 4]))
     assert len(found) == 5
+    assert all(c.chain.n_stitches for c in found)
+    assert len({c.chain.fragments[0] for c in found}) == 3
     assert [c.score for c in found] == sorted((c.score for c in found), reverse=True)
     for composed in found:
         with torch.no_grad():
@@ -206,11 +241,19 @@ def test_networks_and_predictions_for_unlabelled_images_in_one_call(pool):
         (lambda pool: ChainSpace(pool).subnetwork(np.zeros(3)), "variables, but one of shape"),
         (lambda pool: compose(pool.networks, pool.images, count=0), "count is how many"),
         (lambda pool: compose(pool.networks, pool.images[:2]), "CKA needs 4 images"),
+        (lambda pool: list(search_chains(pool, threshold=np.nan)), "threshold is a score"),
     ],
 )
 def test_bad_input_is_named(pool, call, message):
     with pytest.raises(ValueError, match=message):
         call(pool)
+
+
+def test_what_is_no_chain_or_module_is_named(pool):
+    with pytest.raises(TypeError, match="take the first of each pair"):
+        ChainSpace(pool, include=search_chains(pool))
+    with pytest.raises(TypeError, match="a head is a module, such as a ClassMap"):
+        compose(pool.networks, pool.images, head=NearestNeighbours())
 
 
 def test_a_chain_of_another_pool_cannot_be_included(pool):

@@ -332,9 +332,19 @@ def test_a_chain_that_overflows_is_a_failure_with_a_reason():
     loud.weights["second.bias"].fill_(1e6)
     pool = Pool([quiet, loud], PHOTOS)
     good, bad = pool.chain(pool["quiet"]), pool.chain([pool["loud"][0], pool["loud"][1], pool["quiet"][2]])
+    into = pool.chain([pool["quiet"][0], pool["quiet"][1], pool["loud"][2]])
     split = Task(validation=(PHOTOS, torch.arange(24) % 5))["validation"]
-    outcomes = Engine().evaluate([good, bad], split, ["accuracy"])
-    assert [outcome.failed for outcome in outcomes] == ["", "it predicts NaN"]
+    outcomes = Engine().evaluate([good, bad, into], split, ["accuracy"])
+    assert [outcome.failed for outcome in outcomes] == ["", "it predicts NaN", "it predicts NaN"]
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_without_ridge_or_memory_a_network_stitched_to_itself_is_itself(networks, bias):
+    for name in ("plain", "shortcut"):
+        pool = Pool(networks, PHOTOS, bias=bias, ridge=0, memory=0)
+        with torch.no_grad():
+            found, expected = pool.self_stitched(name).module()(PHOTOS), pool.chain(pool[name]).module()(PHOTOS)
+        assert (found - expected).abs().max() < 1e-2 * expected.std()
 
 
 # ----------------------------------------------------------------------------------------------------------------- fusing
@@ -507,10 +517,10 @@ def test_pools_that_cannot_be_are_errors(networks):
     other_task = imported(lambda: nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(144, 6)), "other")
     other_size = Network.from_module(seeded(Shortcut), torch.rand(1, 3, 9, 9), name="larger")
     for given_, message in [
-        ([], "no network is given; a pool has the fragments of one or more"),
+        ([], "no network is given; a pool is made of one or more"),
         ([networks[0], networks[0]], "2 networks are named 'plain'. Give each its own name"),
-        ([networks[0], other_task], r"one output shape, but these differ: plain \(5,\), other \(6,\)"),
-        ([networks[0], other_size], r"one input shape, but these differ: plain \(3, 8, 8\), larger \(3, 9, 9\)"),
+        ([networks[0], other_task], r"the networks differ in output shape: plain \(5,\), other \(6,\)"),
+        ([networks[0], other_size], r"the networks differ in input shape: plain \(3, 8, 8\), larger \(3, 9, 9\)"),
     ]:
         with pytest.raises(ValueError, match=message):
             Pool(given_, PHOTOS)

@@ -372,7 +372,9 @@ def test_weights_of_a_switchable_module_can_be_loaded_and_moved(family, pyramids
     network.load_state_dict(state)
     assert torch.equal(network(batch), expected)
     assert torch.equal(family[len(family) - 1].module()(batch), expected)
-    convolutional = Family.build(pyramids).module().to("meta")
+    family = Family.build(pyramids)
+    family.fit(batch, progress=False)
+    convolutional = family.module().to("meta")
     assert convolutional.select(2)(batch.to("meta")).device.type == "meta"
     assert {tensor.device.type for tensor in convolutional.state_dict().values()} == {"meta"}
 
@@ -497,7 +499,7 @@ def test_fine_tuning_refuses_what_cannot_learn(family):
     anchors = family.genotypes[list(family.anchors.values())]
     with pytest.raises(ValueError, match="none of the genotypes uses a stitch"):
         family.finetune(images, genotypes=anchors, samples=8, progress=False)
-    with pytest.raises(ValueError, match="networks is a part of lr, and for a whole supernet, but is -1"):
+    with pytest.raises(ValueError, match="networks is a part of lr, such as 0.1, and for a whole supernet, but is -1"):
         family.finetune(images, networks=-1, progress=False)
     with pytest.raises(ValueError, match=r"but is 0.1 for one subnetwork"):
         family[3].fit(images, networks=0.1, progress=False)

@@ -4,11 +4,16 @@ import numpy as np
 import pytest
 import torch
 from conftest import IMAGE
+from pymoo.optimize import minimize
 from sklearn.linear_model import LogisticRegression
 from sklearn.neighbors import KNeighborsClassifier
+from torch import nn
 
-from pymoo_stitch import StitchProblem, Task, read_about
+from pymoo_stitch import Evaluations, StitchProblem, Task, read_about
+from pymoo_stitch.algorithms import nsga2
 from pymoo_stitch.heads import ClassMap, LinearProbe, NearestNeighbours
+from pymoo_stitch.report import Report
+from pymoo_stitch.runs import Run
 
 
 def clouds(seed, count=60, width=7, classes=4):
@@ -30,6 +35,20 @@ def test_neighbours_vote_as_those_of_scikit_learn(seed, k):
     # Of the classes with the most votes; which of them, is ours to say.
     assert (votes[torch.arange(len(new)), found] == votes.max(1).values).all()
     torch.testing.assert_close(head(new).softmax(1).sum(1), torch.ones(len(new)))
+
+
+@pytest.mark.parametrize("shift", [1e2, 1e4])
+def test_neighbours_far_from_zero_are_the_same(shift):
+    (x, y), (new, _) = clouds(1), clouds(101)
+    near, far = (NearestNeighbours(1).fit(x + s, y, 4)(new + s).argmax(1) for s in (0, shift))
+    assert (near == far).float().mean() > 0.95
+
+
+def test_a_probe_is_fitted_in_inference_mode_too():
+    x, y = clouds(0)
+    with torch.inference_mode():
+        inside = LinearProbe().fit(x * 1, y, 4)(x)
+    torch.testing.assert_close(inside, LinearProbe().fit(x, y, 4)(x))
 
 
 def test_of_equal_votes_the_nearer_win():
@@ -59,6 +78,19 @@ def test_a_class_map_adds_probabilities():
     scores = ClassMap([[0, 2], 5, (1, 3, 4)])(logits).softmax(1)
     p = logits.softmax(1)
     torch.testing.assert_close(scores, torch.stack([p[:, 0] + p[:, 2], p[:, 5], p[:, 1] + p[:, 3] + p[:, 4]], 1))
+
+
+def test_classes_may_be_arrays_and_must_be_numbers():
+    for classes in (np.array([1, 2]), torch.tensor([1, 2]), [np.int64(1), np.array([2])], [1, 2]):
+        assert ClassMap(classes).classes == ((1,), (2,))
+    with pytest.raises(TypeError, match="numbers of classes"):
+        ClassMap(["cat", "dog"])
+
+
+@pytest.mark.parametrize("head", [nn.Linear(5, 3), LinearProbe, 5])
+def test_what_is_no_head_is_refused(head):
+    with pytest.raises(TypeError, match="a head is a ClassMap"):
+        task_with(head)
 
 
 @pytest.mark.parametrize("classes", [[], [3], [[], 1], [1, 1], [-1, 2], [[0, 1], 1]])
@@ -96,8 +128,16 @@ def test_a_search_evaluates_and_exports_with_the_head(pair, head, tmp_path):
             fitted = head.fit(outputs, task["calibration"].labels(), 3)
             predicted = fitted(subnetwork.module()(images)).argmax(1)
         assert accuracy == pytest.approx((predicted == labels).float().mean().item())
+    journal = tmp_path / "run.sqlite"
+    minimize(problem, nsga2(pop_size=6), ("n_evals", 12), seed=1, evaluator=Evaluations(journal=journal))
+    report = Report([Run.read(journal)], problem, test=False)
+    for point in report.references:
+        measured = report.measure(problem.subnetwork(point.x))
+        assert measured["validation"] == pytest.approx(point.metrics["validation"])
+        sums = report.reliability(point)[point.name]
+        assert sums[2].sum() / sums[0].sum() == pytest.approx(point.metrics["validation"]["accuracy"])
     subnetwork = problem.subnetwork(X[0])
-    about = subnetwork.export(tmp_path / "network.pt2", head=problem.head(subnetwork), classes=["a", "b", "c"])
+    about = subnetwork.export(tmp_path / "network.pt2", classes=["a", "b", "c"])
     assert about["output"]["shape"] == [3]
     assert read_about(tmp_path / "network.pt2")["head"]
     with torch.no_grad():
