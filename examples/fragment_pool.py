@@ -5,6 +5,7 @@ python examples/fragment_pool.py alexnet densenet121 mobilenet_v3_small resnet50
 """
 
 import argparse
+from itertools import chain as chain_iterables
 from itertools import islice
 
 import torch
@@ -12,16 +13,14 @@ import torchvision
 from torchvision.datasets import ImageFolder
 from torchvision.transforms import v2
 
-from pymoo_stitch import Network
-from pymoo_stitch.chain_search import search_chains
-from pymoo_stitch.chains import Pool
+from pymoo_stitch import Network, Pool, search_chains
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("models", nargs="*", default=["squeezenet1_1", "resnet18"], help="names of torchvision models")
 parser.add_argument("--pretrained", action="store_true", help="download trained weights (else they are random)")
 parser.add_argument("--images", metavar="FOLDER", help="images by class, 32 of which are used (default: noise)")
 parser.add_argument("--size", type=int, default=224, help="height and width of the images (default: %(default)s)")
-parser.add_argument("--chains", type=int, default=12, help="how many chains to make (default: %(default)s)")
+parser.add_argument("--chains", type=int, default=6, help="how many from each network (default: %(default)s)")
 arguments = parser.parse_args()
 torch.manual_seed(1)
 
@@ -44,8 +43,10 @@ for name in arguments.models:
     parameters = sum(part.parameters for part in parts)
     print(f"{name}: {len(parts)} fragments, {parameters:,} parameters with batch norms folded")
 
-print("\nscore  multiply-adds  fused        chain")
-for chain, score in islice(search_chains(pool, threshold=0.2), arguments.chains):
+print("\nscore  multiply-adds        fused  chain")
+starts = [pool[name][0] for name in arguments.models]
+searches = [islice(search_chains(pool, threshold=0.2, start=start), arguments.chains) for start in starts]
+for chain, score in chain_iterables(*searches):
     fused = chain.fused()  # a network of its own, its stitches part of the layers behind them
     print(f"{score:.3f}  {chain.cost:13,}  {fused.cost:11,}  {' '.join(map(str, chain.fragments))}")
 

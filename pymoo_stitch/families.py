@@ -109,7 +109,8 @@ class Family:
             published code of [SN] does; for comparisons with it.
         """
         check_options(pairs, kind)
-        imported = import_networks(networks, example_input, normalize=normalize, output=output, progress=progress)
+        options = {"normalize": normalize, "output": output, "progress": progress}
+        imported = import_networks(networks, example_input, **options, of="family")
         links = family_links(imported, window=window, stride=stride, pairs=pairs, kind=kind, blocks=blocks)
         if not final_norm:
             links += [_around_final_norm(network, _stages(network, blocks)[-1]) for network in imported]

@@ -140,7 +140,7 @@ class StitchProblem(Problem):
 
     def exhaust(self, split: str | None = None) -> Population:
         """Everything that the space can list, evaluated by every metric that fits the task; `on_front` tells which of
-        them no other dominates."""
+        them no other dominates. (With a journal, on a cluster: `minimize(problem, algorithms.Exhaustive(), …)`.)"""
         if not hasattr(self.space, "codes"):
             raise TypeError(
                 f"{type(self.space).__name__} lists no subnetworks: it has {self.n_var} variables to search. A Family does."

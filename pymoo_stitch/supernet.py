@@ -277,6 +277,7 @@ def import_networks(
     normalize: Normalization | str | None = None,
     output: str | int | None = None,
     progress: bool | None = None,
+    of: str = "supernet",
 ) -> list[Network]:
     """Two or more modules and networks as networks that can be joined, with names of their own; see
     `Supernet.build`."""
@@ -284,13 +285,13 @@ def import_networks(
     given = [networks] if single else list(networks)
     for item in given:
         if not isinstance(item, (Network, nn.Module)):
-            raise TypeError(f"a supernet is built of modules and networks, not of {type(item).__name__}.")
+            raise TypeError(f"a {of} is built of modules and networks, not of {type(item).__name__}.")
     if len(given) < 2:
         raise ValueError(
-            f"a supernet joins two or more networks, but {len(given)} is given. "
-            "To bridge one to itself, give the links: Supernet([network], links)."
+            f"a {of} joins two or more networks, but {len(given)} is given."
+            + " To bridge one to itself, give the links: Supernet([network], links)." * (of == "supernet")
             if given
-            else "no network is given; a supernet joins two or more."
+            else f"no network is given; a {of} joins two or more."
         )
     modules = [item for item in given if isinstance(item, nn.Module)]
     if modules and example_input is None:

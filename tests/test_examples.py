@@ -102,7 +102,7 @@ SMALLER = {
             "timm.models.VisionTransformer(img_size=64, embed_dim=n, depth=3, num_heads=2) for n in (8, 16)"
         ),
         '64, 64), normalize="timm")\nfamily': "64, 64))\nfamily",
-        "3_000_000_000": "3_000_000",
+        "5_000_000_000": "5_000_000_000",
     },
     "docs/algorithms.md": {'("n_evals", 300)': '("n_evals", 60)', '("n_evals", 100)': '("n_evals", 30)'},
     "docs/cluster.md": {'("n_evals", 500)': '("n_evals", 40)'},

@@ -12,15 +12,19 @@ import torch
 import torchvision
 from hypothesis import given
 from hypothesis import strategies as st
+from pymoo.optimize import minimize
 from sklearn.datasets import load_digits
 from torch import nn
 from torch.nn import functional as F
 
-from pymoo_stitch import Family, Link, Network, StitchProblem, Supernet, Task
+from pymoo_stitch import Evaluations, Family, Link, Network, StitchProblem, Supernet, Task
+from pymoo_stitch.algorithms import Exhaustive
 from pymoo_stitch.blocks import stages
 from pymoo_stitch.costs import fvcore_cost
 from pymoo_stitch.families import _pairs, family_links
 from pymoo_stitch.graph import INPUT
+from pymoo_stitch.report import Report
+from pymoo_stitch.runs import Run
 from pymoo_stitch.switching import Switchable
 
 
@@ -379,6 +383,36 @@ def test_weights_of_a_switchable_module_can_be_loaded_and_moved(family, pyramids
     assert {tensor.device.type for tensor in convolutional.state_dict().values()} == {"meta"}
 
 
+def test_everything_is_evaluated_with_a_journal_and_for_a_report(family, tmp_path):
+    generator = torch.Generator().manual_seed(1)
+    split = torch.rand(20, 1, 8, 8, generator=generator), torch.arange(20) % 10
+    problem = StitchProblem(family, Task(validation=split, test=split))
+    journal = tmp_path / "run.sqlite"
+    for replayed in (0, len(family)):
+        evaluations = Evaluations(journal=journal)
+        result = minimize(problem, Exhaustive(), evaluator=evaluations)
+        assert (evaluations.real, evaluations.replayed) == (len(family), replayed)
+    everything = problem.exhaust()
+    front = everything[everything.get("on_front")].get("F")
+    assert {tuple(row) for row in result.F} == {tuple(row) for row in front}
+    report = Report([Run.read(journal)], problem)
+    assert "stitches.png" not in {path.name for path in report.write(tmp_path / "report")}
+    with pytest.raises(TypeError, match="cannot list what it has"):
+        minimize(StitchProblem(family.supernet, problem.task), Exhaustive())
+
+
+def test_a_family_is_saved_and_loaded(family, batch, tmp_path):
+    family.save(tmp_path / "family.safetensors")
+    loaded = Family.load(tmp_path / "family.safetensors")
+    assert (len(loaded), loaded.digest()) == (len(family), family.digest())
+
+
+@pytest.mark.parametrize("budget", ["3M", None, True])
+def test_a_budget_is_a_number(family, budget):
+    with pytest.raises(TypeError, match="a budget is a number of multiply-adds"):
+        family.at_most(budget)
+
+
 def test_any_subnetworks_of_one_space_can_be_switched_between(pair, pool, images):
     chosen = [pair.subnetwork(x) for x in np.random.default_rng(0).random((5, pair.n_var)) < 0.4]
     network = Switchable(chosen)
@@ -499,7 +533,7 @@ def test_fine_tuning_refuses_what_cannot_learn(family):
     anchors = family.genotypes[list(family.anchors.values())]
     with pytest.raises(ValueError, match="none of the genotypes uses a stitch"):
         family.finetune(images, genotypes=anchors, samples=8, progress=False)
-    with pytest.raises(ValueError, match="networks is a part of lr, such as 0.1, and for a whole supernet, but is -1"):
+    with pytest.raises(ValueError, match=r"networks is a part of lr, such as 0.1, and for a whole supernet, but is -1"):
         family.finetune(images, networks=-1, progress=False)
     with pytest.raises(ValueError, match=r"but is 0.1 for one subnetwork"):
         family[3].fit(images, networks=0.1, progress=False)

@@ -1,11 +1,12 @@
 """Search algorithms for binary pymoo problems. They know nothing of networks and need no torch."""
 
+from .exhaustive import Exhaustive
 from .ga import AsyncGA
 from .gomea import GOMEA, LKGOMEA
 from .nsga2 import nsga2
 from .threshold import Threshold, ThresholdSurvival
 
-__all__ = ["ALGORITHMS", "GOMEA", "LKGOMEA", "AsyncGA", "Threshold", "ThresholdSurvival", "nsga2"]
+__all__ = ["ALGORITHMS", "GOMEA", "LKGOMEA", "AsyncGA", "Exhaustive", "Threshold", "ThresholdSurvival", "nsga2"]
 
 ALGORITHMS = {"LK-GOMEA": LKGOMEA, "GOMEA": GOMEA, "GA": AsyncGA, "NSGA-II": nsga2}
-"""By the names that people know them by. Each takes `pop_size`."""
+"""Those that search, by the names that people know them by. Each takes `pop_size`."""
