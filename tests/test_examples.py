@@ -70,7 +70,10 @@ def execute(cache, digits, tmp_path, monkeypatch, capsys):
     KINDS.update(kinds)
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
+LONG = ("timm_family.py", "resnet_family.py", "fragment_pool.py")
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] * (n in LONG)) for n in EXAMPLES])
 def test_examples_run(name, execute, tmp_path):
     arguments, said, files = EXAMPLES[name]
     code = (ROOT / "examples" / name).read_text()

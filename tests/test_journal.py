@@ -331,6 +331,7 @@ def test_a_run_on_a_virtual_clock_cannot_be_extended(tmp_path):
     assert outcome(search(name, tmp_path / "journal")) == outcome(first)
 
 
+@pytest.mark.slow
 def test_an_extended_run_keeps_its_size_and_its_threshold(tmp_path):
     def run(budget):
         return search(AsyncGA(), tmp_path / "journal", budget, Chains(depth=12))
