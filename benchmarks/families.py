@@ -1,0 +1,53 @@
+"""The family of DeiT-Ti, -S and -B with random weights: what it takes to list its networks and to switch between them.
+
+python benchmarks/families.py
+"""
+
+import time
+from statistics import median
+
+import timm
+import torch
+
+from pymoo_stitch import Family
+
+torch.set_num_threads(1)
+
+
+def seconds(function, times=1):
+    taken = []
+    for _ in range(times):
+        start = time.perf_counter()
+        function()
+        taken.append(time.perf_counter() - start)
+    return median(taken)
+
+
+def main():
+    image = torch.rand(1, 3, 224, 224)
+    models = [timm.create_model(f"deit_{size}_patch16_224") for size in ("tiny", "small", "base")]
+    family = Family.build(models, image, progress=False)
+    print(f"{family!r}, {family.n_parameters:,} parameters")
+    print(f"listing: {seconds(lambda: Family(family.supernet)):.3f} s")
+    family.supernet.is_fitted = True  # what is measured does not depend on it
+    network = family.module()
+    pointers = {name: tensor.data_ptr() for name, tensor in network.state_dict().items()}
+    first = [seconds(lambda id=id: network.select(id)) for id in range(len(family))]
+    again = [seconds(lambda id=id: network.select(id)) for id in range(len(family))]
+    print(
+        f"to select a network: the first time {median(first):.4f} s (at most {max(first):.2f}), then {median(again):.1e} s"
+    )
+    assert pointers == {name: tensor.data_ptr() for name, tensor in network.state_dict().items()}
+    with torch.inference_mode():
+        for id in (0, len(family) // 4, len(family) // 2, len(family) - 1):
+            plain = family[id].module()
+            network.select(id)
+            assert torch.equal(network(image), plain(image))
+            ratios = [seconds(lambda: network(image)) / seconds(lambda m=plain: m(image)) for _ in range(15)]
+            print(
+                f"network {id}: forward of the switching module over that of its own, median of 15: {median(ratios):.2f}"
+            )
+
+
+if __name__ == "__main__":
+    main()
