@@ -91,9 +91,8 @@ class _Neighbours(nn.Module):
         self.k = k
 
     def forward(self, outputs: torch.Tensor) -> torch.Tensor:
-        distances = (
-            self.lengths - 2 * (outputs - self.centre) @ self.known.T
-        )  # and the square of the output itself, the same for all
+        # Without the square of the output itself, which is the same for all.
+        distances = self.lengths - 2 * (outputs - self.centre) @ self.known.T
         nearest = distances.topk(self.k, largest=False).indices
         votes = (self.votes[nearest] * self.weights[:, None]).sum(1)
         return ((votes + 1 / self.k) / (self.k + self.votes.shape[1] / self.k)).log()
