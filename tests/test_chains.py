@@ -251,12 +251,16 @@ def _check_best(adapter, link, x, y, ridge):
     mean_a, mean_b = (a.mean(0), b.mean(0)) if bias else (0, 0)
     a, b = a - mean_a, b - mean_b
     more = (ridge * a.square().mean() * len(a)).sqrt() * torch.eye(a.shape[1])  # rows that ask for zero weights
-    best = torch.linalg.lstsq(torch.cat([a, more]), torch.cat([b, b.new_zeros(a.shape[1], b.shape[1])])).solution.T
+    a, b = torch.cat([a, more]), torch.cat([b, b.new_zeros(a.shape[1], b.shape[1])])
+    best = torch.linalg.lstsq(a, b).solution.T
     weight = adapter.weight.flatten(1).double()
-    torch.testing.assert_close(weight, best, rtol=1e-2, atol=1e-2 * best.abs().max().item(), msg=str(link))
+    # Not the weights themselves: where channels hardly vary, rounding before the stitch makes others as good.
+    least, found = ((a @ w.T - b).square().sum().item() for w in (best, weight))
+    assert found <= 1.01 * least + 1e-6 * b.square().sum().item(), str(link)
     if bias:
         shift = mean_b - weight @ mean_a
-        torch.testing.assert_close(adapter.bias.double(), shift, rtol=1e-3, atol=1e-3, msg=str(link))
+        largest = max(1.0, shift.abs().max().item())
+        torch.testing.assert_close(adapter.bias.double(), shift, rtol=1e-3, atol=1e-3 * largest, msg=str(link))
 
 
 def test_stitches_are_the_same_in_any_order_in_any_process_and_with_any_memory(networks):
