@@ -70,10 +70,14 @@ def execute(cache, digits, tmp_path, monkeypatch, capsys):
     KINDS.update(kinds)
 
 
-LONG = ("timm_family.py", "resnet_family.py", "fragment_pool.py")
+LONG = ("timm_family.py", "resnet_family.py", "fragment_pool.py", "docs/families.md", "docs/fragments.md")
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] * (n in LONG)) for n in EXAMPLES])
+def some_slow(names):
+    return [pytest.param(name, marks=[pytest.mark.slow] * (name in LONG)) for name in names]
+
+
+@pytest.mark.parametrize("name", some_slow(EXAMPLES))
 def test_examples_run(name, execute, tmp_path):
     arguments, said, files = EXAMPLES[name]
     code = (ROOT / "examples" / name).read_text()
@@ -125,7 +129,7 @@ SMALLER = {
 
 
 @pytest.mark.filterwarnings("ignore:images are 64×64, but other sizes were trained for")
-@pytest.mark.parametrize("page", SMALLER)
+@pytest.mark.parametrize("page", some_slow(SMALLER))
 def test_the_code_in_the_pages_runs(page, execute):
     code = "\n".join(re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL))
     assert code
