@@ -14,13 +14,10 @@ from pymoo_stitch import Family
 torch.set_num_threads(1)
 
 
-def seconds(function, times=1):
-    taken = []
-    for _ in range(times):
-        start = time.perf_counter()
-        function()
-        taken.append(time.perf_counter() - start)
-    return median(taken)
+def seconds(function):
+    start = time.perf_counter()
+    function()
+    return time.perf_counter() - start
 
 
 def main():

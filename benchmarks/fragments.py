@@ -17,12 +17,8 @@ import torch
 from pymoo.optimize import minimize
 from trained import folder_module
 
-from pymoo_stitch import Evaluations, Network, StitchProblem, Task
+from pymoo_stitch import ChainSpace, ClassMap, Evaluations, Network, Pool, StitchProblem, Task, search_chains
 from pymoo_stitch.algorithms import nsga2
-from pymoo_stitch.chain_search import search_chains
-from pymoo_stitch.chain_space import ChainSpace
-from pymoo_stitch.chains import Pool
-from pymoo_stitch.heads import ClassMap
 
 torch.set_num_threads(1)
 NAMES = ("squeezenet1_1", "mobilenet_v2", "tf_efficientnet_lite0")
@@ -108,7 +104,7 @@ if __name__ == "__main__":
     parser.add_argument("--classes", type=int, default=100, help="how many classes (default: %(default)s)")
     parser.add_argument("--samples", type=int, default=96, help="images to fit on (default: %(default)s)")
     parser.add_argument("--validation", type=int, default=100, help="images to choose on (default: %(default)s)")
-    parser.add_argument("--found", type=int, default=30, help="chains of each network's search (default: %(default)s)")
-    parser.add_argument("--budget", type=int, default=300, help="evaluations of NSGA-II (default: %(default)s)")
+    parser.add_argument("--found", type=int, default=20, help="chains of each network's search (default: %(default)s)")
+    parser.add_argument("--budget", type=int, default=250, help="evaluations of NSGA-II (default: %(default)s)")
     arguments = parser.parse_args()
     main(folder_module(arguments.data), *list(vars(arguments).values())[1:])

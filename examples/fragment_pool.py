@@ -43,12 +43,12 @@ for name in arguments.models:
     parameters = sum(part.parameters for part in parts)
     print(f"{name}: {len(parts)} fragments, {parameters:,} parameters with batch norms folded")
 
-print("\nscore  multiply-adds        fused  chain")
+print("\nscore   multiply-adds           fused  chain")
 starts = [pool[name][0] for name in arguments.models]
 searches = [islice(search_chains(pool, threshold=0.2, start=start), arguments.chains) for start in starts]
 for chain, score in chain_iterables(*searches):
     fused = chain.fused()  # a network of its own, its stitches part of the layers behind them
-    print(f"{score:.3f}  {chain.cost:13,}  {fused.cost:11,}  {' '.join(map(str, chain.fragments))}")
+    print(f"{score:.3f}  {chain.cost:14,}  {fused.cost:14,}  {' '.join(map(str, chain.fragments))}")
 
 with torch.inference_mode():
     predicted = chain.module()(images).argmax(1)

@@ -83,17 +83,6 @@ class Composed:
     outputs: torch.Tensor
 
 
-def roundrobin(iterators: Iterable[Iterator[Any]]) -> Iterator[Any]:
-    """One of each in turn, as long as any has more."""
-    waiting = deque(iterators)
-    while waiting:
-        iterator = waiting.popleft()
-        for item in iterator:
-            yield item
-            waiting.append(iterator)
-            break
-
-
 def compose(
     networks: Iterable[Network], images: torch.Tensor, *, count: int = 8, head: nn.Module | None = None, **options: Any
 ) -> list[Composed]:
@@ -108,7 +97,7 @@ def compose(
     :param count: how many. From each network's first fragment come equally many, the first that are found; the networks
         themselves, which have no stitch, are left out.
     :param head: what turns outputs into scores for other classes, such as a `heads.ClassMap`.
-    :param options: those of `search_chains`.
+    :param options: those of `search_chains` but `start`.
     """
     if count < 1:
         raise ValueError(f"count is how many networks are made, 1 or more, but is {count}.")
@@ -117,13 +106,24 @@ def compose(
             f"without labels a head is a module, such as a ClassMap, not {head!r}. Fitted heads: Task(head=…)."
         )
     pool = Pool(networks, images)
-    starts = [options.pop("start")] if options.get("start") else [f for f in pool.fragments if f.is_start]
+    starts = [fragment for fragment in pool.fragments if fragment.is_start]
     searches = [
         (pair for pair in search_chains(pool, start=start, **options) if pair[0].n_stitches) for start in starts
     ]
-    found = list(islice(roundrobin(searches), count))
+    found = list(islice(_in_turn(searches), count))
     outputs = Engine().predict([chain for chain, _ in found], pool.images)
     if head is not None:
         outputs = [head(output) for output in outputs]
     made = [Composed(chain, score, output) for (chain, score), output in zip(found, outputs, strict=True)]
     return sorted(made, key=lambda composed: -composed.score)
+
+
+def _in_turn(iterators: Iterable[Iterator[Any]]) -> Iterator[Any]:
+    """One of each in turn, as long as any has more."""
+    waiting = deque(iterators)
+    while waiting:
+        iterator = waiting.popleft()
+        for item in iterator:
+            yield item
+            waiting.append(iterator)
+            break

@@ -112,7 +112,7 @@ class StitchProblem(Problem):
             )
         subnetwork = self.space.subnetwork(x)
         if self.task.head is not None:
-            subnetwork.head = partial(self.head, subnetwork)
+            subnetwork.make_head = partial(self.head, subnetwork)
         return subnetwork
 
     def active(self, x: Sequence[bool] | np.ndarray) -> np.ndarray:

@@ -20,14 +20,14 @@ from .stitches import Link
 
 class Subnetwork(ABC):
     """What the genotype `x` selects from a `space`, such as a supernet; `stitches` are the modules of its links by
-    name, the space's own unless `fit` has `retrained` copies of them. `head` makes what turns its output into scores, where
-    it comes from a problem with a head."""
+    name, the space's own unless `fit` has `retrained` copies of them. `make_head` gives what turns its output into scores,
+    where it comes from a problem with a head."""
 
     space: Any
     x: np.ndarray
     stitches: Mapping[str, nn.Module]
     retrained: bool = False
-    head: Callable[[], nn.Module] | None = None
+    make_head: Callable[[], nn.Module] | None = None
 
     @property
     @abstractmethod
@@ -119,7 +119,8 @@ class Subnetwork(ABC):
         """
         from .export import export
 
-        head = self.head() if head is None and self.head is not None else head
+        if head is None and self.make_head is not None:
+            head = self.make_head()
         return export(self, path, classes=classes, metrics=metrics, head=head)
 
     def __repr__(self) -> str:
