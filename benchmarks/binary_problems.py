@@ -5,7 +5,7 @@ import pathlib
 import numpy as np
 from pymoo.core.problem import Problem
 
-from pymoo_stitch.sampling import BinarySampling
+from pymoo_stitch.algorithms import BinarySampling
 
 
 class Binary(Problem):

@@ -92,7 +92,7 @@ def compare(folder, samples, measured, finetuned):
 
 def held_out(supernet, images):
     """The relative error of each stitch on these images."""
-    from pymoo_stitch.execution import Execution
+    from pymoo_stitch.fitting import Execution
 
     errors = {}
     for number, source, target in Execution(supernet, torch.device("cpu")).taps(images):

@@ -8,9 +8,9 @@ import argparse
 
 from pymoo_stitch.problems import get_problem
 
+from pymoo_stitch import Comparison, compare
 from pymoo_stitch.algorithms import GOMEA, LKGOMEA, AsyncGA, nsga2
-from pymoo_stitch.comparison import Comparison, compare
-from pymoo_stitch.plots import plot_hypervolume
+from pymoo_stitch.report import plot_hypervolume
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--budget", type=int, default=300, help="evaluations of each run (default: %(default)s)")

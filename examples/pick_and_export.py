@@ -10,11 +10,9 @@ import torch
 from pymoo.optimize import minimize
 from pymoo_stitch.problems import get_problem
 
-from pymoo_stitch import Evaluations
+from pymoo_stitch import Evaluations, Report, Run
 from pymoo_stitch.algorithms import LKGOMEA
-from pymoo_stitch.report import Report
-from pymoo_stitch.runs import Run
-from pymoo_stitch.segments import describe_subnetwork
+from pymoo_stitch.report import describe_subnetwork
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--budget", type=int, default=500, help="evaluations (default: %(default)s)")

@@ -13,7 +13,7 @@ from pymoo.visualization.scatter import Scatter
 from pymoo_stitch.problems import get_problem
 
 from pymoo_stitch.algorithms import LKGOMEA, nsga2
-from pymoo_stitch.plots import plot_fronts
+from pymoo_stitch.report import plot_fronts
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--budget", type=int, default=500, help="evaluations of each algorithm (default: %(default)s)")

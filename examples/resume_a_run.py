@@ -10,9 +10,8 @@ import argparse
 from pymoo.optimize import minimize
 from pymoo_stitch.problems import get_problem
 
-from pymoo_stitch import Evaluations
+from pymoo_stitch import Evaluations, Run
 from pymoo_stitch.algorithms import LKGOMEA
-from pymoo_stitch.runs import Run
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--budget", type=int, default=500, help="evaluations (default: %(default)s)")

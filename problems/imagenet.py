@@ -15,11 +15,11 @@ from torch import nn
 from torch.utils.data import Dataset
 from tqdm import tqdm
 
-from ..data import image_files, image_folder
 from ..network import Network
 from ..problem import StitchProblem
 from ..supernet import Supernet
 from ..task import Task
+from ..task.data import image_files, image_folder
 from . import supernets
 from .paper import check_counts, fit_options, said_sizes, seeded
 

@@ -16,11 +16,10 @@ from torchvision.models.segmentation import (
 )
 from tqdm import tqdm
 
-from .. import data
 from ..network import Network
 from ..problem import StitchProblem
 from ..supernet import Supernet
-from ..task import Task
+from ..task import Task, data
 from . import supernets
 from .paper import check_counts, fit_options, seeded
 

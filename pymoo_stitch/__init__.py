@@ -1,86 +1,64 @@
-"""Stitch trained neural networks into a supernet and search it with pymoo."""
+"""Stitch trained neural networks into a supernet and search it with pymoo.
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+    modules → network → stitches → supernet → fitting → task → problem ⇄ algorithms ⇄ evaluations ⇄ runners → report
+
+What is used most can be imported from here; each package says in a few lines what comes in and what goes out.
+"""
+
+from typing import TYPE_CHECKING
+
+from .util.lazy import lazy
 
 if TYPE_CHECKING:
-    from .chain_search import compose, search_chains
-    from .chain_space import ChainSpace
-    from .chains import Pool
-    from .engine import Engine
-    from .evaluations import Evaluations
-    from .export import read_about
-    from .families import Family
-    from .heads import ClassMap, LinearProbe, NearestNeighbours
-    from .journal import Journal, JournalError
-    from .layout import Layout
-    from .matching import Matching, match
-    from .network import Network, Tap
-    from .problem import StitchProblem
-    from .stitches import KINDS, Kind, Link
-    from .subnetwork import Subnetwork
-    from .supernet import Supernet
-    from .switching import Switchable
-    from .task import Task
+    from .evaluations import Evaluations as Evaluations
+    from .evaluations import Journal as Journal
+    from .evaluations import JournalError as JournalError
+    from .families import Family as Family
+    from .families import Switchable as Switchable
+    from .fragments import ChainSpace as ChainSpace
+    from .fragments import Pool as Pool
+    from .fragments import compose as compose
+    from .fragments import search_chains as search_chains
+    from .network import Layout as Layout
+    from .network import Network as Network
+    from .network import Tap as Tap
+    from .problem import StitchProblem as StitchProblem
+    from .problems import get_problem as get_problem
+    from .report import Comparison as Comparison
+    from .report import Report as Report
+    from .report import Run as Run
+    from .report import compare as compare
+    from .runners import DaskRunner as DaskRunner
+    from .stitches import CKA as CKA
+    from .stitches import KINDS as KINDS
+    from .stitches import Kind as Kind
+    from .stitches import Link as Link
+    from .stitches import Matching as Matching
+    from .stitches import match as match
+    from .supernet import Space as Space
+    from .supernet import Subnetwork as Subnetwork
+    from .supernet import Supernet as Supernet
+    from .supernet import read_about as read_about
+    from .task import METRICS as METRICS
+    from .task import ClassMap as ClassMap
+    from .task import Engine as Engine
+    from .task import LinearProbe as LinearProbe
+    from .task import NearestNeighbours as NearestNeighbours
+    from .task import Task as Task
 
-__all__ = [
-    "KINDS",
-    "ChainSpace",
-    "ClassMap",
-    "Engine",
-    "Evaluations",
-    "Family",
-    "Journal",
-    "JournalError",
-    "Kind",
-    "Layout",
-    "LinearProbe",
-    "Link",
-    "Matching",
-    "NearestNeighbours",
-    "Network",
-    "Pool",
-    "StitchProblem",
-    "Subnetwork",
-    "Supernet",
-    "Switchable",
-    "Tap",
-    "Task",
-    "compose",
-    "match",
-    "read_about",
-    "search_chains",
-]
-_HOMES = {
-    "chain_search": ["compose", "search_chains"],
-    "chain_space": ["ChainSpace"],
-    "chains": ["Pool"],
-    "engine": ["Engine"],
-    "evaluations": ["Evaluations"],
-    "export": ["read_about"],
-    "families": ["Family"],
-    "heads": ["ClassMap", "LinearProbe", "NearestNeighbours"],
-    "journal": ["Journal", "JournalError"],
-    "layout": ["Layout"],
-    "matching": ["Matching", "match"],
-    "network": ["Network", "Tap"],
-    "problem": ["StitchProblem"],
-    "stitches": ["KINDS", "Kind", "Link"],
-    "subnetwork": ["Subnetwork"],
-    "supernet": ["Supernet"],
-    "switching": ["Switchable"],
-    "task": ["Task"],
-}
-
-
-def __getattr__(name: str) -> Any:
-    """Names are imported when they are first used: who takes the search algorithms alone needs no torch."""
-    for module, names in _HOMES.items():
-        if name in names:
-            globals()[name] = getattr(import_module(f".{module}", __name__), name)
-            return globals()[name]
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__, __all__ = lazy(
+    __name__,
+    {
+        "evaluations": ["Evaluations", "Journal", "JournalError"],
+        "families": ["Family", "Switchable"],
+        "fragments": ["ChainSpace", "Pool", "compose", "search_chains"],
+        "network": ["Layout", "Network", "Tap"],
+        "problem": ["StitchProblem"],
+        "problems": ["get_problem"],
+        "report": ["Comparison", "Report", "Run", "compare"],
+        "runners": ["DaskRunner"],
+        "stitches": ["CKA", "KINDS", "Kind", "Link", "Matching", "match"],
+        "supernet": ["Space", "Subnetwork", "Supernet", "read_about"],
+        "task": ["METRICS", "ClassMap", "Engine", "LinearProbe", "NearestNeighbours", "Task"],
+    },
+)

@@ -4,32 +4,19 @@ import math
 import warnings
 from collections.abc import Iterable, Sequence
 from functools import cached_property, partial
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
 from pymoo.core.population import Population
 from pymoo.core.problem import Problem
-from pymoo.util.nds.non_dominated_sorting import NonDominatedSorting
 from torch import nn
 
-from .engine import Engine, Outcome
-from .metrics import METRICS
+from .algorithms import BinarySampling
 from .network import Network
-from .sampling import BinarySampling
-from .subnetwork import Subnetwork
-from .task import Task
-
-
-class Space(Protocol):
-    """Whatever genotypes select subnetworks from. A supernet is one. What it may offer besides: `references`, named
-    genotypes to compare with; `n_choices`, how many of the last variables are the output switch; `active(x)`, which of its
-    variables matter, where they are not those of the subnetwork; `first`, genotypes to begin a search with; and `codes`, the
-    genotypes of all it has, if it can list them."""
-
-    n_var: int
-
-    def subnetwork(self, x: np.ndarray) -> Subnetwork: ...
+from .supernet import Outline, Space, Subnetwork
+from .task import METRICS, Engine, Outcome, Task
+from .util.fronts import on_front
 
 
 class StitchProblem(Problem):
@@ -52,7 +39,7 @@ class StitchProblem(Problem):
     `origin` is what `problems.get_problem` made it from, `{"name": …, "options": {…}}` as JSON takes it; None for a
     problem that was made otherwise.
 
-    :param space: a supernet, or anything else with `n_var` and `subnetwork(x)`.
+    :param space: a supernet, a family, a chain space, or another `Space`.
     :param task: the data and the metric.
     :param min_accuracy: adds the constraint that the metric reaches this value.
     :param split: which of the task's splits is evaluated on.
@@ -70,8 +57,11 @@ class StitchProblem(Problem):
         batch_size: int = 32,
         memory: int | None = None,
     ):
-        if not hasattr(space, "subnetwork") or not hasattr(space, "n_var"):
-            raise TypeError(f"a space has n_var and subnetwork(x), as a Supernet does; {type(space).__name__} has not.")
+        if not isinstance(space, Space):
+            raise TypeError(
+                f"genotypes select from a Space, such as a Supernet, not from {type(space).__name__}. Yours inherits from "
+                "pymoo_stitch.Space."
+            )
         if not isinstance(task, Task):
             raise TypeError(f"the data and the metric are given as a Task, not as {type(task).__name__}.")
         if min_accuracy is not None and not 0 <= min_accuracy <= 1:
@@ -86,12 +76,12 @@ class StitchProblem(Problem):
         self._engine_options = {"device": device, "batch_size": batch_size, "memory": memory}
         self._references: dict[str, Population] = {}
         self.origin: dict[str, Any] | None = None
-        references = [self.subnetwork(x) for x in self._named_references().values()]
+        references = [self.subnetwork(x) for x in space.references.values()]
         networks = list(dict.fromkeys(network for reference in references for network in reference.outputs))
         task[split]
         task.check(networks)
         _warn_of_other_sizes(networks)
-        if not getattr(space, "is_fitted", True):
+        if not space.is_fitted:
             warnings.warn("no stitch of this supernet has been fitted: call supernet.fit(images) first.", stacklevel=2)
         self.engine.check(reference for reference in references if len(reference.outputs) == 1)
 
@@ -103,35 +93,33 @@ class StitchProblem(Problem):
 
     def subnetwork(self, x: Sequence[bool] | np.ndarray) -> Subnetwork:
         """What a genotype selects."""
-        x = np.asarray(x)
-        if x.dtype.kind == "f" and not np.isin(x, (0, 1)).all():
-            raise ValueError(
-                f"genotypes are binary, but {x[~np.isin(x, (0, 1))].flat[0]} is among the values of one. Give the "
-                "algorithm binary operators: use pymoo_stitch.algorithms.nsga2(), or BinaryRandomSampling, "
-                "TwoPointCrossover and BitflipMutation."
-            )
-        subnetwork = self.space.subnetwork(x)
+        subnetwork = self.space.subnetwork(_binary(x))
         if self.task.head is not None:
             subnetwork.make_head = partial(self.head, subnetwork)
         return subnetwork
 
+    def outline(self, x: Sequence[bool] | np.ndarray) -> Outline:
+        """Key, active mask and cost of what a genotype selects: all that is known without evaluating it."""
+        return self.space.outline(_binary(x))
+
     def active(self, x: Sequence[bool] | np.ndarray) -> np.ndarray:
         """A mask over the variables: which matter in this genotype."""
-        return self._active(x, self.subnetwork(x))
-
-    def _active(self, x: np.ndarray, subnetwork: Subnetwork) -> np.ndarray:
-        return self.space.active(x) if hasattr(self.space, "active") else subnetwork.active
+        return self.outline(x).active
 
     def key(self, x: Sequence[bool] | np.ndarray) -> str:
         """The same for all genotypes that select the same subnetwork."""
-        return self.subnetwork(x).key
+        return self.outline(x).key
+
+    @property
+    def codes(self) -> np.ndarray | None:
+        """The genotypes [n, n_var] of all there is, if the space can list them."""
+        return self.space.codes
 
     @cached_property
     def sampling(self) -> BinarySampling:
-        """[G] 7: each variable is 1 with p = 6.18/n_var; all outputs of the output switch are equally frequent. Before
+        """[G] 7: each variable is 1 with the space's density; all outputs of the output switch are equally frequent. Before
         these come the genotypes that the space would begin with."""
-        p, n_choices = min(0.5, 6.18 / max(1, self.n_var)), getattr(self.space, "n_choices", 0)
-        return BinarySampling(p, n_choices, getattr(self.space, "first", None))
+        return BinarySampling(self.space.density, self.space.n_choices, self.space.first)
 
     # -------------------------------------------------------------------------------------------------------- evaluating
 
@@ -141,18 +129,18 @@ class StitchProblem(Problem):
     def exhaust(self, split: str | None = None) -> Population:
         """Everything that the space can list, evaluated by every metric that fits the task; `on_front` tells which of
         them no other dominates. (With a journal, on a cluster: `minimize(problem, algorithms.Exhaustive(), …)`.)"""
-        if not hasattr(self.space, "codes"):
+        if self.codes is None:
             raise TypeError(
                 f"{type(self.space).__name__} lists no subnetworks: it has {self.n_var} variables to search. A Family does."
             )
-        return self.reevaluate(self.space.codes, split or self.split)
+        return self.reevaluate(self.codes, split or self.split)
 
     def references(self, split: str | None = None) -> Population:
         """Each network alone and their ensemble, evaluated by every metric that fits the task, with its `name`. They
         cost a search nothing of its budget."""
         split = split or self.split
         if split not in self._references:
-            named = self._named_references()
+            named = self.space.references
             pop = self._evaluated(np.array(list(named.values())), split)
             pop.set("name", list(named))
             for name, reason in zip(named, pop.get("failed"), strict=True):
@@ -165,17 +153,8 @@ class StitchProblem(Problem):
         """Genotypes evaluated on another split by every metric that fits the task, calibration error included.
         `on_front` tells which of them no other dominates there."""
         pop = self._evaluated(np.atleast_2d(X), split)
-        on_front = np.zeros(len(pop), dtype=bool)
-        sound = np.flatnonzero([not reason for reason in pop.get("failed")])
-        if len(sound):
-            F = pop[sound].get("F")
-            on_front[sound[NonDominatedSorting().do(F, only_non_dominated_front=True)]] = True
-        pop.set("on_front", on_front)
+        pop.set("on_front", on_front(pop.get("F"), np.array([not reason for reason in pop.get("failed")])))
         return pop
-
-    def _named_references(self) -> dict[str, np.ndarray]:
-        """Of a space that names none, the all-zero genotype."""
-        return getattr(self.space, "references", None) or {"zeros": np.zeros(self.n_var, dtype=bool)}
 
     def _evaluated(self, X: np.ndarray, split: str) -> Population:
         pop = Population.new("X", X)
@@ -195,7 +174,7 @@ class StitchProblem(Problem):
         results = {
             "F": np.array([self._objectives(*pair) for pair in zip(subnetworks, outcomes, strict=True)]),
             "key": np.array([subnetwork.key for subnetwork in subnetworks]),
-            "active": _objects(map(self._active, X, subnetworks)),
+            "active": _objects(self.space.active(x) for x in X),
             "seconds": np.array([outcome.seconds for outcome in outcomes]),
             "failed": np.array([outcome.failed for outcome in outcomes]),
         }
@@ -234,9 +213,8 @@ class StitchProblem(Problem):
 
     def identity(self) -> dict[str, Any]:
         """What results depend on, for a journal: the space with its weights, the data, the metrics and the batches."""
-        own = self.space.digest() if hasattr(self.space, "digest") else type(self.space).__qualname__
         return {
-            "space": own,
+            "space": self.space.digest(),
             "task": {"data": self.task[self.split].digest(), "split": self.split, "metrics": list(self.task.metrics)}
             | self._head_identity(),
             "batch_size": self._engine_options["batch_size"],
@@ -272,6 +250,17 @@ class StitchProblem(Problem):
         state = self.__dict__.copy()
         state.pop("engine", None)
         return state
+
+
+def _binary(x: Sequence[bool] | np.ndarray) -> np.ndarray:
+    x = np.asarray(x)
+    if x.dtype.kind == "f" and not np.isin(x, (0, 1)).all():
+        raise ValueError(
+            f"genotypes are binary, but {x[~np.isin(x, (0, 1))].flat[0]} is among the values of one. Give the algorithm "
+            "binary operators: use pymoo_stitch.algorithms.nsga2(), or BinaryRandomSampling, TwoPointCrossover and "
+            "BitflipMutation."
+        )
+    return x
 
 
 def _warn_of_other_sizes(networks: Iterable[Network]) -> None:

@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,6 +13,11 @@ from torch.nn import functional as F
 from pymoo_stitch import Link, Network, Supernet
 
 torch.set_num_threads(1)
+
+TESTS = Path(__file__).parent
+ROOT = TESTS.parent
+DATA = ROOT.parent / "shared" / "data"
+"""Networks and images trained and taken by others, where they are beside the project."""
 
 
 class Residual(nn.Module):
@@ -98,6 +104,12 @@ def images():
 
 def imported(make, name, seed=0):
     return Network.from_module(seeded(make, seed), torch.rand(1, *IMAGE), name=name)
+
+
+def rows(tensor):
+    """All positions of all images as rows of channels."""
+    tensor = tensor if tensor.ndim == 2 else tensor.movedim(1, -1)
+    return tensor.reshape(-1, tensor.shape[-1]).double()
 
 
 @pytest.fixture(scope="session")

@@ -2,8 +2,7 @@
 
 import torch
 
-from pymoo_stitch.graph import INPUT, Batch, Device, Ref, Weight, substitute
-from pymoo_stitch.operators import lookup
+from pymoo_stitch.network import INPUT, Batch, Device, Ref, Weight, lookup, substitute
 
 
 def interpret(supernet, x, images):

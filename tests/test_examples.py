@@ -8,10 +8,10 @@ import subprocess
 import sys
 
 import pytest
+from conftest import ROOT
 
-from pymoo_stitch import KINDS, cli
-
-ROOT = pathlib.Path(__file__).parent.parent
+from pymoo_stitch import KINDS
+from pymoo_stitch.cli.parser import make_parser
 
 
 def run(*arguments, cwd=ROOT):
@@ -147,7 +147,7 @@ def test_links_and_commands_in_the_pages(capsys):
             assert (page.parent / target).exists(), f"{page.name}: {target}"
         for command in re.findall(r"(?:^|`|&& )pymoo-stitch ([^`\n\\#]*)(?=`|$)", text, re.MULTILINE):
             if " " in command and "…" not in command and command.upper() != command:
-                cli._parser().parse_args(command.split())
+                make_parser().parse_args(command.split())
     for page in (ROOT / "docs").glob("*.md"):
         assert page.name in (ROOT / "README.md").read_text()
 

@@ -20,9 +20,8 @@ from pymoo.optimize import minimize
 from pymoo.util.nds.non_dominated_sorting import NonDominatedSorting
 from torch import nn
 
-from pymoo_stitch import Evaluations, StitchProblem, Supernet, Task
-from pymoo_stitch.algorithms import nsga2
-from pymoo_stitch.sampling import BinarySampling, ProblemSampling
+from pymoo_stitch import Evaluations, Space, StitchProblem, Supernet, Task
+from pymoo_stitch.algorithms import BinarySampling, ProblemSampling, nsga2
 
 
 @pytest.fixture(scope="module")
@@ -132,7 +131,7 @@ def test_another_metric_as_objective(pair, task):
         StitchProblem(pair, problem.task, min_accuracy=0.5)
 
 
-class Halved:
+class Halved(Space):
     """Another space: the first half of a supernet's links."""
 
     def __init__(self, supernet):
@@ -143,14 +142,20 @@ class Halved:
         full[: self.n_var] = x
         return self.supernet.subnetwork(full)
 
+    def outline(self, x):
+        found = super().outline(x)
+        return found._replace(active=found.active[: self.n_var])
 
-def test_anything_with_n_var_and_subnetwork_is_a_space(pair, task):
+
+def test_a_space_of_ones_own_says_n_var_and_subnetwork(pair, task):
     problem = StitchProblem(Halved(pair), task)
-    assert not hasattr(problem.space, "references")
+    assert problem.space.basis is pair
+    assert (problem.space.networks, problem.space.input_shape) == (pair.networks, pair.input_shape)
+    assert (problem.space.max_cost, problem.space.is_fitted) == (pair.max_cost, pair.is_fitted)
     result = minimize(problem, nsga2(pop_size=8), ("n_evals", 20), seed=1)
     assert result.X.shape[1] == len(pair.links) // 2
     assert problem.references().get("name").tolist() == ["zeros"]
-    with pytest.raises(TypeError, match="has n_var and subnetwork"):
+    with pytest.raises(TypeError, match="genotypes select from a Space, such as a Supernet, not from Linear"):
         StitchProblem(nn.Linear(1, 1), task)
 
 

@@ -1,20 +1,16 @@
 """Real networks, trained on CIFAR-10 and ImageNet, where a folder beside the project holds them."""
 
 import importlib.util
-import pathlib
 from itertools import islice
 
 import numpy as np
 import pytest
 import torch
+from conftest import DATA
 
-from pymoo_stitch import Network, StitchProblem, Supernet, Task
-from pymoo_stitch.chain_search import search_chains
-from pymoo_stitch.chain_space import ChainSpace
-from pymoo_stitch.chains import Pool
-from pymoo_stitch.heads import ClassMap
+from pymoo_stitch import ChainSpace, ClassMap, Network, Pool, StitchProblem, Supernet, Task, search_chains
 
-FOLDER = pathlib.Path(__file__).parents[2] / "shared" / "data"
+FOLDER = DATA
 
 
 def trained_networks():

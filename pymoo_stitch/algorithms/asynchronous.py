@@ -18,13 +18,10 @@ from pymoo.termination.max_time import TimeBasedTermination
 from pymoo.util.display.column import Column
 from pymoo.util.display.output import NumberOfGenerations, Output
 
-from ..budget import budget_of, max_evals
-from ..evaluations import Evaluate, Evaluations
-from ..interrupts import HeldInterrupt, end_interrupted
-from ..progress import hypervolume
+from ..evaluations import Evaluate, Evaluations, HeldInterrupt, budget_of, end_interrupted, hypervolume, max_evals
 from ..runners import SerialRunner
-from ..sampling import ProblemSampling
 from .archive import Archive
+from .sampling import ProblemSampling
 from .scalarization import reassign, spread_weights, tschebysheff
 from .threshold import Annealing, Choice
 

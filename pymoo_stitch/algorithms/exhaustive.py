@@ -9,7 +9,7 @@ from ..evaluations import Evaluations
 
 
 class Exhaustive(Algorithm):
-    """Evaluates all that a problem's space can list, such as the networks of a `Family`, as one generation: with a journal, on
+    """Evaluates all that a problem can list as its `codes`, such as the networks of a `Family`, as one generation: with a journal, on
     a cluster, and for a report, as a search is.
 
     :param options: anything that pymoo's `Algorithm` takes.
@@ -19,7 +19,7 @@ class Exhaustive(Algorithm):
         super().__init__(**({"evaluator": Evaluations()} | options))
 
     def _setup(self, problem: Any, **kwargs: Any) -> None:
-        codes = getattr(getattr(problem, "space", None), "codes", None)
+        codes = getattr(problem, "codes", None)
         if codes is None:
             raise TypeError(
                 f"{problem.name()} cannot list what it has: {problem.n_var} variables have to be searched. A Family can."
@@ -28,7 +28,7 @@ class Exhaustive(Algorithm):
         self.seed = self.seed or 1  # nothing is random, but a journal asks for one
 
     def _initialize_infill(self) -> Population:
-        return Population.new("X", self.problem.space.codes)
+        return Population.new("X", self.problem.codes)
 
     def _initialize_advance(self, infills: Population | None = None, **kwargs: Any) -> None:
         self.termination.terminate()

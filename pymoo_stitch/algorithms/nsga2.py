@@ -9,7 +9,7 @@ from pymoo.operators.mutation.bitflip import BitflipMutation
 from pymoo.operators.survival.rank_and_crowding import RankAndCrowding
 
 from ..evaluations import Evaluations
-from ..sampling import ProblemSampling
+from .sampling import ProblemSampling
 from .threshold import Choice, ThresholdSurvival
 
 

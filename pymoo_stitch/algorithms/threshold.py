@@ -9,8 +9,7 @@ from pymoo.core.population import Population
 from pymoo.core.problem import Problem
 from pymoo.core.survival import Survival
 
-from ..budget import budget_of
-from ..evaluations import Evaluations
+from ..evaluations import Evaluations, budget_of
 
 
 @dataclass(frozen=True, kw_only=True)

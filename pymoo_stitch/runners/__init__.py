@@ -13,21 +13,15 @@ in seconds, and the `worker`. A function may have a method `group(X)` that gives
 a time; a runner starts them in that order. A copy of a runner, pickled or not, has the same workers and nothing to do.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from .serial import SerialRunner
-from .simulated import SimulatedRunner
+from ..util.lazy import lazy
 
 if TYPE_CHECKING:
-    from .dask import DaskRunner
+    from .dask import DaskRunner as DaskRunner
+    from .serial import SerialRunner as SerialRunner
+    from .simulated import SimulatedRunner as SimulatedRunner
 
-__all__ = ["DaskRunner", "SerialRunner", "SimulatedRunner"]
-
-
-def __getattr__(name: str) -> Any:
-    """Dask is imported when it is first used: it takes a second."""
-    if name == "DaskRunner":
-        globals()[name] = import_module(".dask", __name__).DaskRunner
-        return globals()[name]
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__, __dir__, __all__ = lazy(
+    __name__, {"dask": ["DaskRunner"], "serial": ["SerialRunner"], "simulated": ["SimulatedRunner"]}
+)

@@ -1,0 +1,321 @@
+"""What each command of the command line does, given its options. Each returns an exit code, None for success."""
+
+import inspect
+import json
+import os
+import re
+import shlex
+import sys
+import textwrap
+from argparse import Namespace
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from pymoo.optimize import minimize
+from pymoo.termination.collection import TerminationCollection
+from pymoo.termination.max_eval import MaximumFunctionCallTermination
+
+from ..algorithms import ALGORITHMS
+from ..evaluations import Evaluations, JournalError, RunTime, versions
+from ..problem import StitchProblem
+from ..problems import PROBLEMS, find, get_problem, parse_options
+from ..report import Point, Report, Run, describe_subnetwork, file_name
+from ..report import compare as run_all
+from ..runners import DaskRunner
+from ..supernet import Supernet, check_path, read_about
+from ..util.files import check_place
+from ..util.tables import table
+from .exits import INTERRUPTED
+
+# -------------------------------------------------------------------------------------------------------- the whole way
+
+
+def demo(options: Namespace) -> None:
+    folder = Path(options.output)
+    folder.mkdir(parents=True, exist_ok=True)
+    _say("1. Two small networks for handwritten digits, trained on the spot and stitched into a supernet")
+    problem = get_problem("digits")
+    _say(f"   {problem.space!r}\n   {problem.task!r}\n")
+    _say(f"2. Search: {options.budget:,} evaluations by LK-GOMEA, and as many by NSGA-II, on {options.workers} workers")
+    algorithms = {name: ALGORITHMS[name] for name in ("LK-GOMEA", "NSGA-II")}
+    with _runner(options) as runner:
+        runs = run_all(
+            problem,
+            algorithms,
+            ("n_evals", options.budget),
+            seeds=[options.seed],
+            folder=folder,
+            runner=runner,
+            progress=True,
+        )
+    _say("\n3. Their fronts, evaluated again on test images that no search has seen\n")
+    report = Report(runs, problem)
+    print(report)
+    _say("\n4. A network to take home: the cheapest that is as good as the best reference on validation\n")
+    chosen = report.choose()
+    written = report.write(folder, chosen)
+    written.append(_export(report, chosen, folder / "network.pt2"))
+    _say("\nWritten:\n" + "\n".join(f"  {path}" for path in [*(run.path for run in runs), *written]))
+
+
+# ------------------------------------------------------------------------------------------------------------ one by one
+
+
+def info(options: Namespace) -> None:
+    what = options.what
+    if what is None:
+        rows = [["problem", "what it is"], *([name, _first_line(make)] for name, make in PROBLEMS.items())]
+        _say("\n".join(table(rows)), "")
+        _say("algorithms: " + ", ".join(ALGORITHMS))
+        _say("versions: " + ", ".join(f"{name} {number}" for name, number in versions().items()))
+        _say("device: " + (torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"))
+    elif what in PROBLEMS or what.endswith(".py"):
+        _, make = find(what)
+        text, *parameters = re.split(r"^:param ", inspect.getdoc(make) or what, flags=re.MULTILINE)
+        said = {name: " ".join(rest.split()) for name, _, rest in (part.partition(":") for part in parameters)}
+        _say(text.rstrip(), "", "Options, as --option NAME=VALUE:")
+        for name, kind, default in _options_of(make):
+            _say(textwrap.fill(f"{name} ({kind}, {default}): {said.get(name, '')}", 110, subsequent_indent="    "))
+    elif not Path(what).is_file():
+        raise ValueError(f"there is no problem and no file {what!r}. Problems: {', '.join(PROBLEMS)}.")
+    elif Path(what).suffix in (".pt2", ".onnx"):
+        _say(json.dumps(read_about(what), indent=2, ensure_ascii=False))
+    elif _is_database(what):
+        _say("\n".join(_about_run(Run.read(what))))
+    else:
+        _say(Supernet.load(what).summary())
+
+
+def build(options: Namespace) -> None:
+    check_place(options.output)
+    space = _problem(options).space
+    supernet = space.basis  # of a family, the supernet it lists
+    if not isinstance(supernet, Supernet):
+        raise ValueError(f"{options.problem} searches no supernet that could be saved, but {space!r}.")
+    supernet.save(options.output)
+    _say(supernet.summary(), "", f"Saved to {options.output}.")
+
+
+def search(options: Namespace) -> int | None:
+    problem = _problem(options)
+    name = f"{Path(options.problem).stem}-{options.algorithm}-seed{options.seed}"
+    journal = Path(options.output or f"{file_name(name)}.sqlite")
+    budget = options.budget or (None if options.time else 2_000)
+    return _search(options, problem, options.algorithm, options.pop_size, budget, options.seed, journal, options.memo)
+
+
+def resume(options: Namespace) -> int | None:
+    run = Run.read(options.journal)
+    if run.algorithm not in ALGORITHMS:
+        raise JournalError(
+            f"{run.path} is a run of {run.algorithm}, which this command does not know: run its script again."
+        )
+    budget = options.budget or run.budget
+    if budget is None and options.time is None:
+        raise JournalError(f"{run.path} had no budget but time: say how long it may go on, --time 1h.")
+    return _search(options, _problem_of([run], options), run.algorithm, run.pop_size, budget, run.seed, run.path, ())
+
+
+def report(options: Namespace) -> None:
+    Path(options.output).mkdir(parents=True, exist_ok=True)
+    made = _report(options)
+    print(made)
+    chosen = _choose(made, options) if made.front else None
+    if chosen is not None:
+        _say("", f"Drawn is {chosen.name}:", describe_subnetwork(made.problem.subnetwork(chosen.x)))
+    written = made.write(options.output, chosen)
+    _say("\nWritten:\n" + "\n".join(f"  {path}" for path in written))
+
+
+def export(options: Namespace) -> None:
+    check_path(options.output)
+    made = _report(options, test=False)  # of which the chosen one is measured on test
+    _export(made, _choose(made, options), options.output, options.retrain)
+
+
+def compare(options: Namespace) -> None:
+    problem = _problem(options)
+    algorithms = {name: ALGORITHMS[name] for name in options.algorithms}
+    if options.pop_sizes:
+        algorithms = {
+            f"{name} {size}": partial(make, pop_size=size)
+            for name, make in algorithms.items()
+            for size in options.pop_sizes
+        }
+    seeds = range(options.seed, options.seed + options.seeds)
+    termination = _termination(options.budget or (None if options.time else 1_000), options.time)
+    with _runner(options) as runner:
+        runs = run_all(
+            problem, algorithms, termination, seeds=seeds, folder=options.output, runner=runner, progress=True
+        )
+    made = Report(runs, problem)
+    print(made)
+    _say("\nWritten:\n" + "\n".join(f"  {path}" for path in made.write(options.output)))
+
+
+# ------------------------------------------------------------------------------------------------------------ their parts
+
+
+def _problem(options: Namespace) -> StitchProblem:
+    return get_problem(options.problem, **parse_options(options.problem, options.option))
+
+
+def _problem_of(runs: Sequence[Run], options: Namespace) -> StitchProblem:
+    """The problem that runs say they are of. A file is only run if the user names it: a journal is data."""
+    origin = runs[0].origin
+    if options.problem is None:
+        if origin is None:
+            raise ValueError(
+                f"{runs[0].path} does not tell its problem, which a script made. Put it into a .py file with a function "
+                "problem(), and name that with --problem; or use Run, Report and export in the script."
+            )
+        if origin["name"] not in PROBLEMS:
+            raise ValueError(
+                f"{runs[0].path} is of the problem in {origin['name']}. If you trust it, add --problem {origin['name']}."
+            )
+    name = options.problem or origin["name"]
+    given = parse_options(name, options.option)
+    return get_problem(name, **((origin["options"] if origin else {}) | given))
+
+
+def _search(
+    options: Namespace,
+    problem: StitchProblem,
+    algorithm: str,
+    pop_size: int | None,
+    budget: int | None,
+    seed: int,
+    journal: Path,
+    memo: Sequence[str],
+) -> int | None:
+    sizes = {} if pop_size is None else {"pop_size": pop_size}
+    if (run := Run.read_if_begun(journal)) and budget is not None and budget < min(len(run), run.budget or len(run)):
+        raise ValueError(
+            f"{journal} has {len(run):,} evaluations already, more than the budget of {budget:,}. Ask for more."
+        )
+    with _runner(options) as runner:
+        evaluations = Evaluations(runner=runner, journal=journal, memo=memo, progress=True)
+        try:
+            result = minimize(
+                problem,
+                ALGORITHMS[algorithm](**sizes),
+                _termination(budget, options.time),
+                seed=seed,
+                evaluator=evaluations,
+            )
+        finally:
+            evaluations.close()
+    name = problem.origin["name"]
+    again = shlex.join([str(journal), *([] if name in PROBLEMS else ["--problem", name])])
+    if evaluations.interrupted and not evaluations.real:
+        _say("Interrupted before the first evaluation was complete: start the same command again.")
+        return INTERRUPTED
+    print(Report([Run.read(journal)], problem, test=False))
+    counts = f"{evaluations.real:,} evaluations ({evaluations.replayed:,} of them from the journal, {evaluations.shared:,} from others)"
+    _say(f"\n{counts}, {evaluations.skipped:,} skipped, {evaluations.failed:,} failed.")
+    if budget and evaluations.real < budget and not evaluations.interrupted and not options.time:
+        _say(
+            f"That is less than the budget of {budget:,}: nothing new was found any more, or there is no more to find."
+        )
+    elif evaluations.real < (size := result.algorithm.pop_size):
+        _say(f"That is less than the population of {size}: ask for more, or for a smaller one (--pop-size).")
+    if evaluations.interrupted:
+        _say(f"Interrupted. Go on: pymoo-stitch resume {again}")
+        return INTERRUPTED
+    _say(f"The run is in {journal}. Next: pymoo-stitch report {again}")
+    return None
+
+
+def _termination(budget: int | None, seconds: int | None) -> Any:
+    parts = [] if budget is None else [MaximumFunctionCallTermination(budget)]
+    parts += [] if seconds is None else [RunTime(seconds)]
+    return parts[0] if len(parts) == 1 else TerminationCollection(*parts)
+
+
+@contextmanager
+def _runner(options: Namespace) -> Iterator[DaskRunner | None]:
+    if getattr(options, "scheduler", None):
+        is_file = Path(options.scheduler).is_file()
+        where = {"scheduler_file": options.scheduler} if is_file else {"cluster": options.scheduler}
+        with DaskRunner(**where) as runner:
+            yield runner
+    elif options.workers:
+        torch.set_num_threads(max(1, (os.cpu_count() or 1) // (options.workers + 1)))  # the workers have the others
+        with DaskRunner(n_workers=options.workers) as runner:
+            yield runner
+    else:
+        yield None
+
+
+def _report(options: Namespace, *, test: bool = True) -> Report:
+    runs = [Run.read(path) for path in options.journals]
+    return Report(runs, _problem_of(runs, options), test=test)
+
+
+def _choose(report: Report, options: Namespace) -> Point:
+    return report.choose(key=options.key, at_most=options.at_most, at_least=options.at_least)
+
+
+def _export(report: Report, chosen: Point, path: str | os.PathLike, retrain: int | None = None) -> Path:
+    problem = report.problem
+    subnetwork = problem.subnetwork(chosen.x)
+    _say(describe_subnetwork(subnetwork), "")
+    if same := [reference.name for reference in report.references if reference.key == chosen.key]:
+        _say(f"This is {same[0]} itself: nothing that was found is as good for what you ask.", "")
+    elif chosen.F[report.split][1] > problem.hv_ref_point[1]:
+        _say("This is far worse than the networks it is made of: search longer.", "")
+    columns = report.measure(subnetwork)
+    metrics = columns
+    if retrain and not subnetwork.n_stitches:
+        _say("It uses no stitch: there is nothing to retrain.", "")
+    elif retrain:
+        if "calibration" not in problem.task.splits:
+            raise ValueError("the task has no calibration images to retrain on. Export without --retrain.")
+        subnetwork.retrain(problem.task["calibration"].source, samples=retrain)
+        metrics = report.measure(subnetwork)
+        columns = columns | {f"{split}, retrained": values for split, values in metrics.items()}
+    rows = [[name, *(f"{values[name]:.4f}" for values in columns.values())] for name in problem.task.all_metrics]
+    _say("\n".join(table([["", *columns], *rows])), "")
+    subnetwork.export(path, classes=problem.task.classes, metrics=metrics)
+    use = f" To use it: torch.export.load({str(path)!r}).module()(images)" if str(path).endswith(".pt2") else ""
+    _say(f"Saved to {path}.{use}")
+    return Path(path)
+
+
+def _is_database(path: str) -> bool:
+    with open(path, "rb") as file:
+        return file.read(6) == b"SQLite"
+
+
+def _options_of(make: Callable[..., StitchProblem]) -> Iterator[tuple[str, str, str]]:
+    for option in inspect.signature(make).parameters.values():
+        kind = getattr(option.annotation, "__name__", str(option.annotation)).replace("pathlib.", "").lower()
+        yield option.name, kind, "required" if option.default is option.empty else f"default {option.default}"
+
+
+def _about_run(run: Run) -> list[str]:
+    lines = [
+        f"A run of {run.algorithm} (population {run.pop_size}, seed {run.seed}), begun {run.about['begun'][:19]} UTC",
+        f"problem      {run.origin['name'] if run.origin else run.about['problem']['class']}, {run.about['problem']['n_var']} variables",
+        f"evaluations  {len(run):,} of {run.budget:,}" if run.budget else f"evaluations  {len(run):,}",
+        f"failed       {sum(bool(row.result['failed']) for row in run.rows):,}",
+        f"front        {len(run.front)}",
+        "versions     " + ", ".join(f"{name} {number}" for name, number in run.about["versions"].items()),
+        "",
+    ]
+    rows = [["network", "multiply-adds", "error"]]
+    rows += [[run.rows[i].key[:8], f"{run.F[i, 0]:,.0f}", f"{run.F[i, 1]:.4f}"] for i in run.front]
+    return lines + table(rows)
+
+
+def _first_line(make: Any) -> str:
+    return (inspect.getdoc(make) or "").partition("\n")[0]
+
+
+def _say(*lines: str) -> None:
+    print("\n".join(lines))
+    sys.stdout.flush()

@@ -1,0 +1,246 @@
+"""The options of every command."""
+
+import argparse
+import math
+from typing import Any
+
+from ..algorithms import ALGORITHMS
+
+
+def make_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="pymoo-stitch",
+        description="Stitch trained networks into a supernet and search it for networks that cost less and err less.",
+        epilog="Begin with: pymoo-stitch demo",
+    )
+    commands = parser.add_subparsers(dest="command", metavar="command")
+
+    demo = _add(
+        commands,
+        "demo",
+        "everything end to end on handwritten digits, in about two minutes",
+        "pymoo-stitch demo --output demo",
+    )
+    demo.add_argument(
+        "--output", default="pymoo-stitch-demo", metavar="DIR", help="folder to write to (default: %(default)s)"
+    )
+    demo.add_argument(
+        "--budget", type=_count, default=4_000, help="evaluations of each algorithm (default: %(default)s)"
+    )
+    demo.add_argument("--seed", type=_seed, default=1, help="of the searches (default: %(default)s)")
+    demo.add_argument("--workers", type=_count, default=2, help="workers of the local cluster (default: %(default)s)")
+
+    info = _add(
+        commands,
+        "info",
+        "what there is, or what is in a file",
+        "pymoo-stitch info",
+        "pymoo-stitch info cifar10",
+        "pymoo-stitch info run.sqlite",
+    )
+    info.add_argument("what", nargs="?", help="a problem, a supernet, a journal or an exported network")
+
+    build = _add(
+        commands,
+        "build",
+        "make a supernet: import and match networks, fit the stitches",
+        "pymoo-stitch build digits --output digits.safetensors",
+    )
+    _add_problem(build)
+    build.add_argument("--output", required=True, metavar="FILE", help="where to save the supernet")
+
+    search = _add(
+        commands,
+        "search",
+        "search a problem; the same command again goes on where it was",
+        "pymoo-stitch search digits --budget 500",
+        "pymoo-stitch search cifar10 --option data=cifar10 --algorithm NSGA-II --workers 2 --output run.sqlite",
+    )
+    _add_problem(search)
+    search.add_argument(
+        "--algorithm",
+        type=_algorithm,
+        default="LK-GOMEA",
+        metavar="NAME",
+        help=f"{', '.join(ALGORITHMS)} (default: %(default)s)",
+    )
+    search.add_argument(
+        "--pop-size", type=_count, metavar="N", help="population size (default: by the algorithm and the budget)"
+    )
+    search.add_argument("--seed", type=_seed, default=1, help="(default: %(default)s)")
+    search.add_argument(
+        "--output", metavar="FILE", help="the run's journal (default: PROBLEM-ALGORITHM-seedSEED.sqlite)"
+    )
+    search.add_argument(
+        "--memo", nargs="+", default=[], metavar="FILE", help="journals whose results are not computed again"
+    )
+    _add_budget(search, "evaluations (default: 2000, or no limit if --time is given)")
+    _add_runner(search)
+
+    resume = _add(
+        commands,
+        "resume",
+        "go on with a run that was cut, or with one that had ended and a larger budget",
+        "pymoo-stitch resume run.sqlite",
+        "pymoo-stitch resume run.sqlite --budget 5000 --workers 2",
+    )
+    resume.add_argument("journal", help="the run's journal")
+    _add_origin(resume)
+    _add_budget(resume, "evaluations of the whole run (default: as planned)")
+    _add_runner(resume)
+
+    report = _add(
+        commands,
+        "report",
+        "plots and tables of one run or several, evaluated on test data",
+        "pymoo-stitch report lk-gomea.sqlite nsga2.sqlite --output report",
+    )
+    report.add_argument("journals", nargs="+", metavar="journal", help="runs of one problem")
+    report.add_argument("--output", default="report", metavar="DIR", help="folder to write to (default: %(default)s)")
+    _add_origin(report)
+    _add_choice(report)
+
+    export = _add(
+        commands,
+        "export",
+        "a network from the front as a file that needs torch alone",
+        "pymoo-stitch export run.sqlite --output network.pt2",
+        "pymoo-stitch export run.sqlite --at-most 20e6 --retrain 4096 --output network.onnx",
+    )
+    export.add_argument("journals", nargs="+", metavar="journal", help="runs of one problem")
+    export.add_argument("--output", required=True, metavar="FILE", help=".pt2 for torch.export, .onnx for ONNX")
+    export.add_argument(
+        "--retrain",
+        type=_count,
+        metavar="SAMPLES",
+        help="train its stitches on so many images first, some of them several times",
+    )
+    _add_origin(export)
+    _add_choice(export)
+
+    compare = _add(
+        commands,
+        "compare",
+        "several algorithms, several seeds, the same budget",
+        "pymoo-stitch compare digits --algorithms LK-GOMEA NSGA-II --seeds 5 --budget 500 --output comparison",
+        "pymoo-stitch compare digits --algorithms GOMEA --pop-sizes 32 64 128 --seeds 1",
+    )
+    _add_problem(compare)
+    compare.add_argument(
+        "--algorithms", nargs="+", type=_algorithm, default=list(ALGORITHMS), metavar="NAME", help="(default: all)"
+    )
+    compare.add_argument("--pop-sizes", nargs="+", type=_count, metavar="N", help="each algorithm with each of these")
+    compare.add_argument("--seeds", type=_count, default=5, help="how many (default: %(default)s)")
+    compare.add_argument("--seed", type=_seed, default=1, help="the first one (default: %(default)s)")
+    compare.add_argument(
+        "--output", default="comparison", metavar="DIR", help="folder to write to (default: %(default)s)"
+    )
+    _add_budget(compare, "evaluations of each run (default: 1000, or no limit if --time is given)")
+    _add_runner(compare)
+    return parser
+
+
+def _add(commands: Any, name: str, summary: str, *examples: str) -> argparse.ArgumentParser:
+    parser = commands.add_parser(
+        name,
+        help=summary,
+        description=f"{summary[0].upper()}{summary[1:]}.",
+        epilog="\n".join(["examples:" if len(examples) > 1 else "example:", *(f"  {example}" for example in examples)]),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--traceback", action="store_true", help="show where an error came from")
+    return parser
+
+
+def _add_problem(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "problem", help="its name (`pymoo-stitch info` lists all), or a .py file with a function problem()"
+    )
+    parser.add_argument(
+        "--option",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="of the problem (`pymoo-stitch info PROBLEM`)",
+    )
+
+
+def _add_origin(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--problem", metavar="FILE", help="the .py file of the problem, if it was one: it is run")
+    parser.add_argument(
+        "--option", action="append", default=[], metavar="NAME=VALUE", help="of the problem, where it has changed"
+    )
+
+
+def _add_budget(parser: argparse.ArgumentParser, budget: str) -> None:
+    parser.add_argument("--budget", type=_count, metavar="N", help=budget)
+    parser.add_argument("--time", type=_seconds, metavar="TIME", help="time limit of a whole run: 90s, 30m, 24h")
+
+
+def _add_runner(parser: argparse.ArgumentParser) -> None:
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument(
+        "--workers", type=_count, metavar="N", help="evaluate on so many processes (default: in this one)"
+    )
+    where.add_argument(
+        "--scheduler", metavar="ADDRESS", help="evaluate on a Dask cluster: tcp://host:8786, or its scheduler file"
+    )
+
+
+def _add_choice(parser: argparse.ArgumentParser) -> None:
+    choice = parser.add_argument_group(
+        "which network", "by default the cheapest that is as good as the best reference, or else the best"
+    ).add_mutually_exclusive_group()
+    choice.add_argument("--key", help="the one with this key, or the beginning of it")
+    choice.add_argument("--at-most", type=_amount, metavar="COST", help="the best of at most so many multiply-adds")
+    choice.add_argument(
+        "--at-least", type=_amount, metavar="METRIC", help="the cheapest that is at least so good on validation"
+    )
+
+
+def _count(text: str) -> int:
+    try:
+        number = int(text.replace("_", "").replace(",", ""))
+    except ValueError:
+        number = 0
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1.")
+    return number
+
+
+def _seed(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 0.")
+    return int(text)
+
+
+def _amount(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not 0 <= number < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of at least 0.")
+    return number
+
+
+def _seconds(text: str) -> int:
+    units = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+    number, unit = (text[:-1], text[-1:]) if text[-1:] in units else (text, "s")
+    try:
+        seconds = round(float(number) * units[unit])
+    except (ValueError, OverflowError):
+        seconds = 0
+    if seconds < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time such as 90s, 30m, 24h or 2d.")
+    return seconds
+
+
+def _algorithm(text: str) -> str:
+    def plain(name: str) -> str:
+        return name.casefold().replace("-", "").replace("ii", "2")
+
+    for name in ALGORITHMS:
+        if plain(name) == plain(text):
+            return name
+    raise argparse.ArgumentTypeError(f"there is no algorithm {text!r}; there are {', '.join(ALGORITHMS)}.")

@@ -1,0 +1,34 @@
+"""What stands between an algorithm and a runner.
+
+In: individuals that an algorithm proposes. Out: their results, each subnetwork's once, on disk before the algorithm sees
+them: from the journal of the same run, from those of others, or from a runner.
+
+May import: `util`, `runners`. Needs no torch.
+"""
+
+from .budget import RunTime, budget_of, max_evals
+from .description import differences, identity, versions
+from .evaluate import Evaluate
+from .evaluations import Evaluations
+from .interrupts import HeldInterrupt, end_interrupted
+from .journal import Journal, JournalError, Row, covered, write_genotype
+from .progress import hypervolume
+
+__all__ = [
+    "Evaluate",
+    "Evaluations",
+    "HeldInterrupt",
+    "Journal",
+    "JournalError",
+    "Row",
+    "RunTime",
+    "budget_of",
+    "covered",
+    "differences",
+    "end_interrupted",
+    "hypervolume",
+    "identity",
+    "max_evals",
+    "versions",
+    "write_genotype",
+]

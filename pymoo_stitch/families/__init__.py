@@ -1,0 +1,15 @@
+"""Networks of one design, stitched fast-to-slow ([SN]).
+
+In: networks of different size. Out: a `Family`, the list of what its links make of them by cost, and a `Switchable` module
+that is any of these.
+
+May import: `util`, `network`, `stitches`, `supernet`, `fitting`.
+"""
+
+from .blocks import Stage, stages
+from .costs import fvcore_cost
+from .family import Family
+from .links import family_links
+from .switching import Switchable
+
+__all__ = ["Family", "Stage", "Switchable", "family_links", "fvcore_cost", "stages"]

@@ -1,0 +1,131 @@
+"""One module that is any of several subnetworks, one at a time."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from numbers import Real
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from ..network import GraphBuilder
+from ..supernet import Subnetwork
+
+
+class Switchable(nn.Module):
+    """A module, in eval mode, that holds the weights of several subnetworks, each once, and runs the one that is
+    selected. To select another allocates and copies no weights, so that it can be done between any two batches.
+
+    What a subnetwork needs to run is written when it is first selected, which takes as long as `Subnetwork.module()`
+    without its copies; after that to select it is to look it up. For that it holds on to the subnetworks and their space.
+
+    >>> supernet = get_problem("digits").space
+    >>> network = Switchable([supernet.subnetwork(x) for x in supernet.references.values()])
+    >>> network.costs.tolist(), network.selected
+    ([99904, 441160, 541064], 2)
+    >>> network.at_most(200_000).selected, network.select(1).selected
+    (0, 1)
+    >>> network(torch.rand(5, 1, 8, 8)).shape
+    torch.Size([5, 10])
+
+    :param subnetworks: of one space, by their ids; those of a list are numbered. The dearest is selected first.
+    :param device: where the weights are held; the CPU by default. `to(device)` moves them as those of any module.
+    """
+
+    def __init__(
+        self, subnetworks: Mapping[int, Subnetwork] | Sequence[Subnetwork], device: torch.device | str | None = None
+    ):
+        super().__init__()
+        given = dict(subnetworks if isinstance(subnetworks, Mapping) else enumerate(subnetworks))
+        _check(list(given.values()))
+        self._subnetworks = dict(sorted(given.items(), key=lambda item: item[1].cost))
+        self._programs: dict[int, Callable[[nn.Module, torch.Tensor], torch.Tensor]] = {}
+        self._device = torch.device(device or "cpu")
+        self.weights = nn.Module()
+        self.costs = np.array([subnetwork.cost for subnetwork in self._subnetworks.values()])
+        builder = GraphBuilder(device, self.weights)
+        for subnetwork in given.values():
+            for step in subnetwork.steps():
+                if step.link is not None:
+                    builder.hold(f"stitches.{step.link.stitch}", subnetwork.stitches[step.link.stitch])
+                for name in step.node.weights() if step.node is not None else ():
+                    builder.hold(f"{step.network.name}.{name}", step.network.weights[name])
+        self.eval()
+        self.select(self.ids[-1])
+
+    @property
+    def ids(self) -> list[int]:
+        """The ids in the order of `costs`, their multiply-adds."""
+        return list(self._subnetworks)
+
+    @property
+    def selected(self) -> int:
+        """The id of the subnetwork that runs."""
+        return self._selected
+
+    def select(self, id: int) -> "Switchable":
+        """Run this subnetwork from now on."""
+        if isinstance(id, bool) or id not in self._subnetworks:
+            raise KeyError(f"there is no network {id!r} in this module; there are {_some(self.ids)}.")
+        self._selected = id
+        self._program()
+        return self
+
+    def at_most(self, multiply_adds: float) -> "Switchable":
+        """Run the dearest subnetwork that costs at most that from now on."""
+        return self.select(self.ids[dearest(self.costs, multiply_adds)])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self._program()(self.weights, x)
+
+    def _program(self) -> Callable[[nn.Module, torch.Tensor], torch.Tensor]:
+        """The code of the selected subnetwork, as a function of the weights and the input."""
+        if self._selected not in self._programs:
+            builder = GraphBuilder(self._device, self.weights)
+            module = builder.module(self._subnetworks[self._selected].write(builder), "Subnetwork")
+            self._programs[self._selected] = type(module).forward
+        return self._programs[self._selected]
+
+    def _apply(self, *args: Any, **kwargs: Any) -> "Switchable":
+        """Code is written for a device, so that a move makes it void."""
+        super()._apply(*args, **kwargs)
+        device = next((tensor.device for tensor in self.state_dict().values()), self._device)
+        if device != self._device:
+            self._device, self._programs = device, {}
+        return self
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_programs": {}}
+
+    def __repr__(self) -> str:
+        cost = self._subnetworks[self._selected].cost
+        return f"Switchable({len(self.ids)} networks; {self._selected} selected, {cost:,} multiply-adds)"
+
+
+def dearest(costs: Sequence[int] | np.ndarray, multiply_adds: float) -> int:
+    """Where in a list of costs, sorted, the last one of at most that many multiply-adds is."""
+    if not isinstance(multiply_adds, Real) or isinstance(multiply_adds, bool):
+        raise TypeError(f"a budget is a number of multiply-adds, such as 3e9, not {multiply_adds!r}.")
+    place = int(np.searchsorted(costs, multiply_adds, side="right")) - 1
+    if place < 0 or math.isnan(multiply_adds):
+        raise ValueError(f"no network costs at most {multiply_adds:,} multiply-adds; the cheapest costs {costs[0]:,}.")
+    return place
+
+
+def _check(subnetworks: Sequence[Subnetwork]) -> None:
+    if not subnetworks:
+        raise ValueError("no subnetwork is given to switch between.")
+    for subnetwork in subnetworks:
+        if not isinstance(subnetwork, Subnetwork):
+            raise TypeError(f"subnetworks are switched between, not {type(subnetwork).__name__}.")
+        if subnetwork.space is not subnetworks[0].space:
+            raise ValueError("subnetworks of different spaces share no weights. Give each space a module of its own.")
+        if subnetwork.retrained:
+            raise ValueError(
+                f"{subnetwork!r} has stitches of its own since it was fitted alone, and shares none. Use its own module()."
+            )
+
+
+def _some(ids: Sequence[int]) -> str:
+    return ", ".join(map(repr, ids)) if len(ids) <= 10 else f"{len(ids)}, from {min(ids)!r} to {max(ids)!r}"

@@ -1,0 +1,48 @@
+"""Batch norms behind convolutions: a pair is one convolution with other weights."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch.nn.utils.fusion import fuse_conv_bn_weights
+
+from .graph import Node, Ref, Weight
+from .network import Network
+
+CONVOLUTIONS = ("aten.conv2d.default", "aten.conv2d.padding")
+
+
+def foldable(network: Network) -> dict[str, str]:
+    """For each batch norm that can be folded into the convolution before it, the name of that. Nobody else in the
+    network reads the convolution."""
+    readers = Counter(name for node in network.nodes for name in node.inputs()) + Counter([network.output])
+    convolutions = {node.name for node in network.nodes if node.op in CONVOLUTIONS and _are_weights(node.args[1:3])}
+    norms = [
+        node
+        for node in network.nodes
+        if node.op == "aten.batch_norm.default" and _are_weights(node.args[1:5]) and not node.args[5]
+    ]
+    before = {norm.name: norm.args[0].node for norm in norms if isinstance(norm.args[0], Ref)}
+    return {norm: name for norm, name in before.items() if name in convolutions and readers[name] == 1}
+
+
+def _are_weights(arguments: Sequence[Any]) -> bool:
+    return all(argument is None or isinstance(argument, Weight) for argument in arguments)
+
+
+def fold(convolution: Node, norm: Node, weights: Mapping[str, torch.Tensor]) -> tuple[Node, dict[str, torch.Tensor]]:
+    """A convolution and the batch norm behind it as one convolution, and its weights."""
+
+    def value(argument: Weight | None) -> torch.Tensor | None:
+        return None if argument is None else weights[argument.name].double()
+
+    bias = convolution.args[2] if len(convolution.args) > 2 else None
+    gamma, beta, mean, variance = map(value, norm.args[1:5])
+    kernel, shift = fuse_conv_bn_weights(
+        value(convolution.args[1]), value(bias), mean, variance, norm.args[7], gamma, beta
+    )
+    args = (convolution.args[0], Weight("weight"), Weight("bias"), *convolution.args[3:])
+    folded = replace(convolution, name=norm.name, args=args, shape=norm.shape, dtype=norm.dtype)
+    return folded, {"weight": kernel.detach().to(norm.dtype), "bias": shift.detach().to(norm.dtype)}

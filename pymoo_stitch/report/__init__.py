@@ -1,0 +1,38 @@
+"""What a person takes from runs.
+
+In: journals, and the problem that was searched. Out: runs as arrays (`Run`), algorithms compared (`Comparison`), and a
+`Report` with tables, plots, drawings and files, from which one network is chosen.
+
+May import: all packages but `cli`. `runs` and `comparison` need no torch.
+"""
+
+from typing import TYPE_CHECKING
+
+from ..util.lazy import lazy
+
+if TYPE_CHECKING:
+    from .comparison import Comparison as Comparison
+    from .comparison import Difference as Difference
+    from .comparison import compare as compare
+    from .comparison import file_name as file_name
+    from .drawing import draw_subnetwork as draw_subnetwork
+    from .plots import plot_fronts as plot_fronts
+    from .plots import plot_hypervolume as plot_hypervolume
+    from .plots import plot_reliability as plot_reliability
+    from .plots import plot_stitches as plot_stitches
+    from .report import Point as Point
+    from .report import Report as Report
+    from .runs import Run as Run
+    from .segments import describe_subnetwork as describe_subnetwork
+
+__getattr__, __dir__, __all__ = lazy(
+    __name__,
+    {
+        "comparison": ["Comparison", "Difference", "compare", "file_name"],
+        "drawing": ["draw_subnetwork"],
+        "plots": ["plot_fronts", "plot_hypervolume", "plot_reliability", "plot_stitches"],
+        "report": ["Point", "Report"],
+        "runs": ["Run"],
+        "segments": ["describe_subnetwork"],
+    },
+)

@@ -1,0 +1,334 @@
+"""A subnetwork as a picture: which parts of which network it uses, and where the stitches are."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import FancyArrowPatch, Rectangle
+from matplotlib.path import Path
+
+from ..network import Network
+from ..supernet import Subnetwork
+from .plots import HATCHES, PALETTE, elided, human, lighter, settled, text_width
+from .segments import Segment, results, segments, stitch_label
+
+# All lengths are in inches, fonts in points.
+_SMALL, _NAME = 7.5, 9
+_GAP = 0.16  # between blocks of a lane
+_UNUSED = 0.3  # the least width of a part that is left out
+_LINE = 0.14  # from one line of text to the next
+_LEVEL = 0.09  # between lines that run side by side
+_WIDEST = 14  # beyond it text is turned upright
+_LONGEST = 24  # characters of a module's path
+_COLORS = [color for color in PALETTE if color != "#000000"]  # black is for stitches
+
+
+@dataclass
+class _Layout:
+    """Where things are. Each stitch has an x of its own, so that their labels never meet; blocks of a lane follow one
+    another; each block is to the right of all it reads."""
+
+    upright: bool
+    lines: dict[int, list[str]]  # of each block
+    block_height: float
+    label_height: float
+    spans: dict[int, tuple[float, float]] = field(default_factory=dict)  # of each block
+    stitches: dict[int, float] = field(default_factory=dict)
+    ends: dict[str, float] = field(default_factory=dict)  # of each lane
+    unused: dict[str, list[tuple[float, float]]] = field(default_factory=lambda: defaultdict(list))
+
+    label_end: float = 0.0  # of the last stitch
+
+    @property
+    def width(self) -> float:
+        return max(self.label_end, *self.ends.values())
+
+
+@settled
+def draw_subnetwork(subnetwork: Subnetwork) -> Figure:
+    """A lane for each network, from the input on the left to the output on the right. Blocks are the segments in use,
+    with their first and last module, their multiply-adds and their share of all; grey outlines are left out. Arrows
+    between lanes are stitches, with their kind and channels; lines along a lane show what blocks read from one another.
+    The bar at the foot shows the multiply-adds of all blocks (in the colours of the lanes) and stitches (black) to scale.
+
+    Blocks are as wide as their labels; the figure is as wide as it needs to be."""
+    parts = segments(subnetwork)
+    networks = subnetwork.space.networks
+    layout = _lay_out(parts, networks, subnetwork.cost, upright=False)
+    if layout.width > _WIDEST:
+        layout = _lay_out(parts, networks, subnetwork.cost, upright=True)
+    names = {network.name: _lane_name(network, parts) for network in networks}
+    left = 0.4 + max(text_width(line, _NAME, "bold") for lines in names.values() for line in lines)
+    channels = _Channels(parts, networks, layout)
+    output = _output(subnetwork)
+    right = 0.9 + max(text_width(line, _NAME) for line in output)
+    gap = layout.label_height + 0.55 + 2 * _LEVEL * channels.levels
+    above_first = gap if channels.above_first else 0.35
+    pitch, foot = layout.block_height + gap, 0.95
+    lowest = foot + 0.3 + _LEVEL * channels.levels
+    height = lowest + pitch * (len(networks) - 1) + layout.block_height + above_first + 0.35
+    heading = _heading(subnetwork)
+    width = max(left + layout.width + right, 7, 0.5 + text_width(heading, 10))
+    figure = Figure(figsize=(width, height))
+    ax = figure.add_axes((0, 0, 1, 1))
+    ax.set(xlim=(-left, width - left), ylim=(0, height))
+    ax.set_axis_off()
+    ax.text(0.15 - left, height - 0.2, heading, fontsize=10, va="center")
+    rows = {n.name: lowest + pitch * (len(networks) - 1 - i) for i, n in enumerate(networks)}
+    for number, network in enumerate(networks):
+        _draw_lane(ax, layout, parts, network, number, rows[network.name], names[network.name], 0.15 - left)
+    _draw_lines(ax, layout, parts, rows, channels)
+    _draw_stitches(ax, layout, parts, rows, channels)
+    _draw_output(ax, layout, [parts[i] for i in results(subnetwork, parts)], rows, output)
+    _draw_bar(ax, parts, networks, max(subnetwork.cost, 1), width - left - 0.3)
+    return figure
+
+
+# --------------------------------------------------------------------------------------------------------------- layout
+
+
+def _lay_out(parts: Sequence[Segment], networks: Sequence[Network], total: int, upright: bool) -> _Layout:
+    lines = {i: _block_lines(part, total) for i, part in enumerate(parts) if part.network}
+    longest = max(text_width(line, _SMALL) for block in lines.values() for line in block) + 0.16
+    labels = {i: stitch_label(part.link) for i, part in enumerate(parts) if part.link}
+    widest = max((text_width(label, _SMALL) for label in labels.values()), default=0)
+    height = longest if upright else 0.16 + _LINE * max(map(len, lines.values()))
+    layout = _Layout(upright, lines, max(height, 0.5), widest if upright and labels else _LINE)
+    reach = {network.name: 0 for network in networks}  # positions below it are drawn
+    layout.ends = {network.name: 0.35 for network in networks}
+    entered: dict[int, int] = {}  # a stitch → the block at which it arrives
+    free = 0.0  # where the label of the next stitch may begin
+    for i, part in enumerate(parts):
+        if part.link:
+            continue
+        name = part.network.name
+        start = layout.ends[name] + _GAP
+        left_out = _left_out(parts, part.network, reach[name], part.nodes[0])
+        before = start
+        start += (_UNUSED + _GAP) * left_out
+        arriving = [read for read in part.reads if parts[read].link and read not in entered]
+        for read in part.reads:
+            source = read if parts[read].network else parts[read].reads[0]
+            if read in arriving or parts[read].network:
+                start = max(start, layout.spans[source][1] + _GAP)
+        inside, needed = 0.09, 0.0
+        if arriving:
+            start = max(start, free - inside)
+        for read in arriving:
+            entered[read] = i
+            layout.stitches[read] = start + inside
+            inside += 0.2 if upright else text_width(labels[read], _SMALL) + 0.16
+            free = start + inside
+            needed = layout.stitches[read] - start + 0.1  # a label may reach beyond the block, but not its arrow
+        thick = _LINE * len(lines[i]) + 0.12 if upright else max(text_width(line, _SMALL) for line in lines[i]) + 0.16
+        layout.spans[i] = start, start + max(thick, needed)
+        if left_out:
+            layout.unused[name].append((before, start - _GAP))
+        layout.ends[name] = layout.spans[i][1]
+        reach[name] = max(reach[name], part.nodes[-1] + 1)
+    for network in networks:
+        if _left_out(parts, network, reach[network.name], len(network.nodes)):
+            end = max([layout.ends[network.name] + _GAP + _UNUSED, *(layout.ends.values())])
+            layout.unused[network.name].append((layout.ends[network.name] + _GAP, end))
+            layout.ends[network.name] = end
+    layout.label_end = 0.0 if upright else free - 0.16
+    return layout
+
+
+def _left_out(parts: Sequence[Segment], network: Network, start: int, end: int) -> bool:
+    """Whether any node from start to before end is in no segment."""
+    used = {i for part in parts if part.network is network for i in part.nodes}
+    return not used.issuperset(range(start, end))
+
+
+def _block_lines(part: Segment, total: int) -> list[str]:
+    first, last = elided(part.first, _LONGEST), elided(part.last, _LONGEST)
+    share = part.cost / max(total, 1)
+    costs = [f"{human(part.cost)} · {100 * share:.2g} %" if share < 0.9995 else f"{human(part.cost)} · 100 %"]
+    return ([first] if part.first == part.last else [f"{first} …", last]) + costs * (share >= 0.0005)
+
+
+class _Channels:
+    """Which lines run along a lane outside its blocks, and how far from them, so that none hides another.
+
+    `stitches` and `bypasses` map a stitch, or two blocks of a lane, to (side, level): side 1 is above the lane, −1 below.
+    """
+
+    def __init__(self, parts: Sequence[Segment], networks: Sequence[Network], layout: _Layout):
+        order = {network.name: i for i, network in enumerate(networks)}
+        self.stitches: dict[int, tuple[int, int]] = {}
+        self.bypasses: dict[tuple[int, int], tuple[int, int]] = {}
+        self.straight: list[tuple[int, int]] = []
+        runs = []
+        for i, x in layout.stitches.items():
+            source, target = parts[i].link.source.network, parts[i].link.target.network
+            side = -1 if order[source] < order[target] else 1
+            runs.append((layout.spans[parts[i].reads[0]][1], x, source, side, i))
+        for source, target in self._lines(parts, layout):
+            name = parts[target].network.name
+            blocks = [i for i, part in enumerate(parts) if part.network and part.network.name == name]
+            between = blocks[blocks.index(source) + 1 : blocks.index(target)]
+            if between:
+                run = layout.spans[source][1], layout.spans[target][0], name, -1, (source, target)
+                runs.append(run)
+            else:
+                self.straight.append((source, target))
+        busy: dict[tuple[str, int], list[float]] = defaultdict(list)  # for each level, where its last line ends
+        for start, end, name, side, what in sorted(runs, key=lambda run: run[:4]):
+            levels = busy[name, side]
+            level = next((n for n, until in enumerate(levels) if until < start - 0.02), len(levels))
+            levels[level : level + 1] = [end]
+            (self.bypasses if isinstance(what, tuple) else self.stitches)[what] = side, level
+        self.levels = max(map(len, busy.values()), default=0)
+        self.above_first = any(part.link and self._is_above_first(part, order) for part in parts)
+
+    @staticmethod
+    def _is_above_first(part: Segment, order: dict[str, int]) -> bool:
+        return order[part.link.source.network] == order[part.link.target.network] == 0
+
+    @staticmethod
+    def _lines(parts: Sequence[Segment], layout: _Layout) -> Iterable[tuple[int, int]]:
+        """Which blocks of a lane to join: those of which one reads the other, or what a stitch brought to the other,
+        unless a chain of blocks that each read the one before tells so already."""
+        entered: dict[int, int] = {}
+        chain: dict[str, list[int]] = defaultdict(
+            list
+        )  # blocks of a lane up to now, each of which reads the one before
+        for i, part in enumerate(parts):
+            if part.link:
+                continue
+            sources = [entered.setdefault(read, i) if parts[read].link else read for read in part.reads]
+            so_far = chain[part.network.name]
+            joined = bool(so_far) and so_far[-1] in sources
+            for source in dict.fromkeys(sources):
+                if source != i and (source not in so_far[:-1] or not joined):
+                    yield source, i
+            chain[part.network.name] = [*so_far, i] if joined else [i]
+
+
+# -------------------------------------------------------------------------------------------------------------- drawing
+
+
+def _draw_lane(
+    ax: Axes,
+    layout: _Layout,
+    parts: Sequence[Segment],
+    network: Network,
+    number: int,
+    y: float,
+    name: Sequence[str],
+    x_name: float,
+) -> None:
+    color, height = _COLORS[number % len(_COLORS)], layout.block_height
+    middle = y + height / 2
+    ax.text(x_name, middle + 0.04, name[0], fontsize=_NAME, va="bottom", weight="bold")
+    ax.text(x_name, middle - 0.04, name[1], fontsize=_SMALL, va="top", color="#555555")
+    for start, end in layout.unused[network.name]:
+        outline = {"facecolor": "white", "edgecolor": "#bbbbbb", "linewidth": 0.8, "zorder": 1}
+        ax.add_patch(Rectangle((start, middle - 0.12), end - start, 0.24, **outline))
+    for i, (start, end) in layout.spans.items():
+        if parts[i].network is not network:
+            continue
+        pale = {"facecolor": lighter(color, 0.85), "edgecolor": color, "linewidth": 1.2, "zorder": 4}
+        ax.add_patch(Rectangle((start, y), end - start, height, **pale))
+        band = {"facecolor": lighter(color, 0.4), "edgecolor": color, "hatch": HATCHES[number % len(HATCHES)]}
+        ax.add_patch(Rectangle((start, y), end - start, 0.07, **band, linewidth=0, zorder=4.1))
+        place = {"ha": "center", "va": "center", "fontsize": _SMALL, "zorder": 5, "linespacing": 1.25}
+        text = "\n".join(layout.lines[i])
+        ax.text((start + end) / 2, middle + 0.03, text, rotation=90 * layout.upright, **place)
+        if parts[i].reads_input:
+            ax.plot([0.05, start], [middle] * 2, **_LINE_STYLE)
+            ax.plot(0.05, middle, marker="o", color="#555555", markersize=4, zorder=2)
+
+
+_LINE_STYLE = {"color": "#555555", "linewidth": 1.1, "zorder": 2, "solid_capstyle": "butt"}
+
+
+def _draw_lines(
+    ax: Axes, layout: _Layout, parts: Sequence[Segment], rows: dict[str, float], channels: _Channels
+) -> None:
+    for source, target in channels.straight:
+        middle = rows[parts[target].network.name] + layout.block_height / 2
+        ax.plot([layout.spans[source][1], layout.spans[target][0]], [middle] * 2, **_LINE_STYLE)
+    for (source, target), (_, level) in channels.bypasses.items():
+        y = rows[parts[target].network.name]
+        start, end, low = layout.spans[source][1] - 0.05, layout.spans[target][0] + 0.05, y - _outside(level)
+        ax.plot([start, start, end, end], [y, low, low, y], **_LINE_STYLE)
+
+
+def _outside(level: int) -> float:
+    return 0.1 + _LEVEL * level
+
+
+def _draw_stitches(
+    ax: Axes, layout: _Layout, parts: Sequence[Segment], rows: dict[str, float], channels: _Channels
+) -> None:
+    for i, x in layout.stitches.items():
+        link, (side, level) = parts[i].link, channels.stitches[i]
+        away = layout.block_height if side > 0 else 0
+        start = layout.spans[parts[i].reads[0]][1] - 0.09
+        y_start, y_run = rows[link.source.network] + away, rows[link.source.network] + away + side * _outside(level)
+        same = link.source.network == link.target.network
+        top = side < 0 or same  # an arrow enters from above
+        y_end = rows[link.target.network] + (layout.block_height if top else 0)
+        arrow = {"arrowstyle": "-|>", "mutation_scale": 9, "shrinkA": 0, "shrinkB": 0, "joinstyle": "miter"}
+        path = Path([(start, y_start), (start, y_run), (x, y_run), (x, y_end)])
+        ax.add_patch(FancyArrowPatch(path=path, **arrow, color="black", linewidth=1.3, fill=False, zorder=3))
+        direction = 1 if top else -1
+        y_text = y_end + direction * (0.14 + _LEVEL * channels.levels)
+        place = {"fontsize": _SMALL, "zorder": 3.5, "bbox": {"facecolor": "white", "linewidth": 0, "pad": 0.6}}
+        va = "bottom" if direction > 0 else "top"
+        if layout.upright:
+            ax.text(x, y_text, stitch_label(link), rotation=90, ha="center", va=va, **place)
+        else:
+            ax.text(x + 0.05, y_text, stitch_label(link), va=va, **place)
+
+
+def _draw_output(
+    ax: Axes, layout: _Layout, ends: Sequence[Segment], rows: dict[str, float], output: Sequence[str]
+) -> None:
+    x = layout.width + 0.3
+    middles = [rows[part.network.name] + layout.block_height / 2 for part in ends]
+    y = sum(middles) / len(middles)
+    for part, middle in zip(ends, middles, strict=True):
+        ax.plot([layout.ends[part.network.name], x, x], [middle, middle, y], **_LINE_STYLE)
+    arrow = {"arrowstyle": "-|>", "mutation_scale": 9, "shrinkA": 0, "shrinkB": 0}
+    ax.add_patch(FancyArrowPatch((x, y), (x + 0.22, y), **arrow, color="#555555", zorder=2))
+    ax.text(x + 0.27, y, "\n".join(output), fontsize=_NAME, va="center", linespacing=1.3)
+
+
+def _draw_bar(ax: Axes, parts: Sequence[Segment], networks: Sequence[Network], total: int, width: float) -> None:
+    ax.text(0, 0.62, "multiply-adds to scale, in this order", fontsize=_SMALL, va="center", color="#555555")
+    x = 0.0
+    for part in parts:
+        length = part.cost / total * width
+        if part.link:
+            look = {"facecolor": "black", "linewidth": 0}
+        else:
+            number = networks.index(part.network)
+            color = _COLORS[number % len(_COLORS)]
+            hatch = HATCHES[number % len(HATCHES)]
+            look = {"facecolor": lighter(color, 0.6), "edgecolor": color, "hatch": hatch, "linewidth": 0.6}
+        ax.add_patch(Rectangle((x, 0.22), length, 0.26, **look))
+        x += length
+
+
+# ---------------------------------------------------------------------------------------------------------------- words
+
+
+def _lane_name(network: Network, parts: Sequence[Segment]) -> tuple[str, str]:
+    used = [part.cost for part in parts if part.network is network]
+    share = f"{100 * sum(used) / max(network.cost, 1):.3g} % of its {human(network.cost)}" if used else "not in use"
+    return elided(network.name, 28), share
+
+
+def _output(subnetwork: Subnetwork) -> list[str]:
+    names = [elided(network.name, 28) for network in subnetwork.outputs]
+    return ["output:", *names] if len(names) == 1 else ["output: mean of", *names]
+
+
+def _heading(subnetwork: Subnetwork) -> str:
+    count = subnetwork.n_stitches
+    return f"Subnetwork of {human(subnetwork.cost)} multiply-adds with {count} stitch{'es' * (count != 1)}"

@@ -1,0 +1,155 @@
+"""Runs as data: what journals tell, as arrays, and how good a run was after each of its evaluations."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pymoo.indicators.hv import Hypervolume
+
+from ..algorithms import ALGORITHMS
+from ..evaluations import Journal, JournalError, Row, covered
+from ..util.fronts import front_of
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """One search, read from its journal: a row for each of its N evaluations, in the order in which the algorithm saw them.
+
+    >>> evaluations = Evaluations(journal="run.sqlite")
+    >>> _ = minimize(get_problem("digits"), GOMEA(pop_size=8), ("n_evals", 20), seed=1, evaluator=evaluations)
+    >>> run = Run.read("run.sqlite")
+    >>> run.algorithm, run.seed, run.X.shape, run.F.shape
+    ('GOMEA', 1, (20, 72), (20, 2))
+
+    :param about: what was searched, by what, and with which versions: `Journal.run`.
+    """
+
+    path: Path
+    about: dict[str, Any]
+    rows: tuple[Row, ...]
+
+    @classmethod
+    def read(cls, path: str | os.PathLike) -> "Run":
+        journal = Journal(path, create=False)
+        try:
+            if journal.run is None:
+                raise JournalError(f"{path} is a journal in which no run has begun. Start the run again, or delete it.")
+            rows = tuple(journal.rows())
+        finally:
+            journal.close()
+        if not rows:
+            raise JournalError(f"{path} holds no evaluation yet. Start the run again, or delete it.")
+        return cls(Path(path), journal.run, rows)
+
+    @classmethod
+    def read_if_begun(cls, path: str | os.PathLike) -> "Run | None":
+        """None where there is no journal, or nothing in it that could be read."""
+        try:
+            return cls.read(path)
+        except (FileNotFoundError, JournalError):
+            return None
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    # ------------------------------------------------------------------------------------------------------- what it was
+
+    @property
+    def algorithm(self) -> str:
+        """Its name in `ALGORITHMS`, or else that of its class."""
+        own = self.about["algorithm"]["class"].rpartition(".")[2]
+        return next((name for name, make in ALGORITHMS.items() if type(make()).__name__ == own), own)
+
+    @property
+    def pop_size(self) -> int | None:
+        return self.about["algorithm"].get("pop_size")
+
+    @property
+    def seed(self) -> int:
+        return self.about["seed"]
+
+    @property
+    def budget(self) -> int | None:
+        """The evaluations it was planned for."""
+        return self.about["budget"]
+
+    @property
+    def origin(self) -> dict[str, Any] | None:
+        """The name and the options of the ready-made problem that was searched, if it was one."""
+        return self.about.get("origin")
+
+    # ------------------------------------------------------------------------------------------------- its evaluations
+
+    @cached_property
+    def X(self) -> np.ndarray:
+        """Genotypes [N, n_var]."""
+        return np.array([row.x for row in self.rows])
+
+    @cached_property
+    def F(self) -> np.ndarray:
+        """Objectives [N, n_obj]."""
+        return np.array([row.result["F"] for row in self.rows])
+
+    @cached_property
+    def active(self) -> np.ndarray:
+        """Which variables mattered [N, n_var]; of problems that do not tell, all."""
+        return np.array([row.result.get("active", np.ones(len(row.x), dtype=bool)) for row in self.rows])
+
+    @cached_property
+    def is_sound(self) -> np.ndarray:
+        """Which evaluations have not failed and meet the constraints [N]."""
+        return np.array(
+            [
+                not row.result["failed"]
+                and np.isfinite(row.result["F"]).all()
+                and (row.result["G"] <= 0).all()
+                and (row.result["H"] == 0).all()
+                for row in self.rows
+            ]
+        )
+
+    @cached_property
+    def front(self) -> np.ndarray:
+        """The evaluations that no other dominates, of equal ones the first, by their first objective."""
+        return front_of(self.F, self.is_sound)
+
+    def hypervolume(self, ref_point: np.ndarray) -> np.ndarray:
+        """After each evaluation [N], as a part of the box between 0 and the reference point."""
+        indicator = Hypervolume(ref_point=np.ones(self.F.shape[1]))
+        scaled = self.F / ref_point
+        best = np.empty((0, self.F.shape[1]))
+        values = np.zeros(len(self))
+        for i, f in enumerate(scaled):
+            values[i] = values[i - 1] if i else 0.0
+            if self.is_sound[i] and (f < 1).all() and not (best <= f).all(1).any():
+                best = np.vstack([best[~(f <= best).all(1)], f])
+                values[i] = indicator.do(best)
+        return values
+
+    @cached_property
+    def has_own_times(self) -> bool:
+        """Whether all was evaluated in this run, and nothing taken over from another."""
+        begun = np.array([row.result.get("begun", np.nan) for row in self.rows])
+        return bool((begun >= datetime.fromisoformat(self.about["begun"]).timestamp()).all())
+
+    def elapsed(self) -> np.ndarray:
+        """Seconds until each evaluation was complete [N], without pauses, in which nothing was being evaluated."""
+        return covered([(row.result["begun"], row.result["ended"]) for row in self.rows])
+
+    def worked(self) -> np.ndarray:
+        """Seconds that workers had spent on evaluations when each was complete [N]."""
+        seconds = [row.result.get("seconds", 0.0) for row in self.rows]
+        return np.cumsum(np.nan_to_num(np.array(seconds, dtype=float)))
+
+
+def labels(runs: Sequence[Run]) -> list[str]:
+    """What to call each run's algorithm: its name, and the population size where it comes in several."""
+    sizes: dict[str, set[int | None]] = {}
+    for run in runs:
+        sizes.setdefault(run.algorithm, set()).add(run.pop_size)
+    return [f"{run.algorithm}, n = {run.pop_size}" if len(sizes[run.algorithm]) > 1 else run.algorithm for run in runs]

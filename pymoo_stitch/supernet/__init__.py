@@ -1,0 +1,28 @@
+"""What a genotype selects.
+
+In: networks and links. Out: a `Supernet`, the first of the spaces that genotypes select from (`Space`), and its
+`Subnetwork`s with their keys, costs, modules and files.
+
+May import: `util`, `network`, `stitches`.
+"""
+
+from .export import check_path, read_about
+from .space import Outline, Space, check_genotype
+from .storage import Contents, digest, structure
+from .subnetwork import Step, Subnetwork, key
+from .supernet import Supernet
+
+__all__ = [
+    "Contents",
+    "Outline",
+    "Space",
+    "Step",
+    "Subnetwork",
+    "Supernet",
+    "check_genotype",
+    "check_path",
+    "digest",
+    "key",
+    "read_about",
+    "structure",
+]

@@ -1,0 +1,331 @@
+"""A subnetwork as a file that runs without this package: a `torch.export` program (`.pt2`) or ONNX (`.onnx`).
+
+With the network goes what there is to know about it, as JSON: what it is made of, what input it takes, what it costs and
+how good it is. `read_about` reads that from a file and nothing else."""
+
+import importlib
+import io
+import json
+import math
+import os
+import warnings
+import zipfile
+from collections.abc import Callable, Mapping, Sequence
+from importlib import metadata
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from ..network import INPUT, first_lines
+from ..util.files import check_place, no_constant, written_whole
+from .summary import describe_input
+
+if TYPE_CHECKING:
+    from .subnetwork import Subnetwork
+
+FORMAT = "pymoo-stitch network 1"
+
+ABOUT = "network.json"
+"""The extra file of a `.pt2` archive that says what the network is."""
+
+ABOUT_KEY = "pymoo_stitch"
+"""The key among the metadata of an ONNX model that says the same."""
+
+BATCHES = (1, 3)
+"""The batch sizes on which a file is verified: not the one that it was traced with."""
+
+TOLERANCE = 1e-5
+"""How far ONNX Runtime may be from torch, in parts of the largest output: it fuses and orders sums differently."""
+
+ONNX_LIMIT = 2**31 - 2**24
+"""An ONNX file holds less than 2 GiB, the graph included."""
+
+
+def export(
+    subnetwork: "Subnetwork",
+    path: str | os.PathLike,
+    *,
+    classes: Sequence[str] | None = None,
+    metrics: Mapping[str, Mapping[str, float]] | None = None,
+    head: nn.Module | None = None,
+) -> dict[str, Any]:
+    """Write a subnetwork to a file of its own, for any batch size from 1.
+
+    The file is read back and compared with `subnetwork.module()` on two batches before it is put in place: a `.pt2` file
+    gives the same bits, an `.onnx` file under ONNX Runtime the same up to 1e-5 of the largest output. It appears whole
+    or not at all.
+
+    A `.pt2` file needs torch alone: `torch.export.load(path).module()(images)`. It holds no pickle, and therefore no
+    example input; but `torch.export.load` unpickles what it finds in a file, so load none from a source you do not
+    trust. torch does not promise that later versions of it read the file. An `.onnx` file is data. Its input is called
+    "input", its output "output".
+
+    :param path: ends in `.pt2` or `.onnx`. ONNX needs `pip install "pymoo-stitch[onnx]"`.
+    :param classes: the names of the classes, in the order of the outputs.
+    :param metrics: what is known of its quality, as `{"test": {"accuracy": 0.9}}`.
+    :param head: what turns its outputs into scores for other classes, see `StitchProblem.head`; part of the file.
+    :return: what was written about the network, as `read_about` gives it.
+    """
+    check_path(path)
+    if subnetwork.n_stitches and not (subnetwork.space.is_fitted or subnetwork.retrained):
+        warnings.warn("no stitch of this supernet has been fitted: call supernet.fit(images) first.", stacklevel=3)
+    module = subnetwork.module(head=head).requires_grad_(False)
+    text = json.dumps(describe(subnetwork, module, classes, metrics, head), ensure_ascii=False, allow_nan=False)
+    with written_whole(path) as temporary, torch.no_grad():
+        batches = [_noise(size, subnetwork.space.input_shape) for size in BATCHES]
+        expected = [module(batch.clone()) for batch in batches]
+        if not all(output.isfinite().all() for output in expected):
+            raise ValueError(
+                f"{subnetwork} cannot be exported: it gives NaN or infinite values for noise in [0, 1], so that no file "
+                "can be compared with it."
+            )
+        program = _program(module, subnetwork)
+        run, tolerance = _WRITERS[Path(path).suffix](program, text, temporary)
+        for batch, output in zip(batches, expected, strict=True):
+            _compare(path, run(batch.clone()), output, tolerance)
+    return json.loads(text)
+
+
+def check_path(path: str | os.PathLike) -> None:
+    """An error, before any work, if no network can be exported to this path."""
+    if (suffix := Path(path).suffix) not in _WRITERS:
+        raise ValueError(_unknown_suffix(path))
+    if suffix == ".onnx":
+        _require(*ONNX)
+    check_place(path)
+
+
+def read_about(path: str | os.PathLike) -> dict[str, Any]:
+    """What an exported file says about its network, without running or unpickling anything in it."""
+    path = Path(path)
+    if path.suffix not in _READERS:
+        raise ValueError(_unknown_suffix(path))
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file {path} to read about a network.")
+    with open(path, "rb"):
+        pass  # a file that may not be read is not a file that is wrong
+    try:
+        about = json.loads(_READERS[path.suffix](path), parse_constant=no_constant)
+        found = about.get("format") if isinstance(about, dict) else None
+        if found != FORMAT:
+            raise ValueError(f"its format is {found!r}, not {FORMAT!r}")
+    except ImportError:
+        raise
+    except Exception as error:  # whatever else goes wrong, the file is at fault
+        raise ValueError(f"{path} is not a network that pymoo-stitch exported: {error}.") from error
+    return about
+
+
+def describe(
+    subnetwork: "Subnetwork",
+    module: nn.Module,
+    classes: Sequence[str] | None = None,
+    metrics: Mapping[str, Mapping[str, float]] | None = None,
+    head: nn.Module | None = None,
+) -> dict[str, Any]:
+    """What there is to know about a subnetwork, as JSON takes it. Shapes are without the batch, multiply-adds those for
+    one sample; `retrained` tells whether its stitches are its own, and no longer the supernet's."""
+    costs = {}
+    for step in subnetwork.steps():
+        if step.network is not None:
+            costs[step.network.name] = costs.get(step.network.name, 0) + step.cost
+    output_shape = subnetwork.outputs[0].output_shape
+    if head is not None:
+        with torch.no_grad():
+            output_shape = tuple(head.cpu()(torch.zeros(1, *output_shape)).shape[1:])
+    return {
+        "format": FORMAT,
+        "networks": [{"name": name, "multiply_adds": cost} for name, cost in costs.items()],
+        "stitches": [
+            {"source": str(link.source), "target": str(link.target), "kind": link.kind} for link in subnetwork.links
+        ],
+        "retrained": subnetwork.retrained,
+        "outputs": [network.name for network in subnetwork.outputs],
+        "head": head and type(head).__name__.removeprefix("_"),
+        "genotype": "".join("01"[bit] for bit in subnetwork.x.tolist()),
+        "key": subnetwork.key,
+        "multiply_adds": subnetwork.cost,
+        "parameters": sum(parameter.numel() for parameter in module.parameters()),
+        "input": _input(subnetwork),
+        "output": {"shape": list(output_shape), "dtype": "float32"},
+        "classes": _checked_classes(classes, output_shape),
+        "metrics": _checked_metrics(metrics),
+        "versions": {"pymoo-stitch": _own_version(), "torch": torch.__version__},
+    }
+
+
+def _input(subnetwork: "Subnetwork") -> dict[str, Any]:
+    """Shape, type and values of the input; with `mean` and `std` where images in [0, 1] must be normalised first."""
+    reading = list(
+        {
+            step.network.name: step.network for step in subnetwork.steps() if step.node and INPUT in step.node.inputs()
+        }.values()
+    )
+    values = {describe_input(network): network for network in reading}
+    about = {"shape": list(subnetwork.space.input_shape), "dtype": "float32", "values": "; ".join(values)}
+    if len(values) > 1:
+        about["values"] = "; ".join(f"{network.name}: {describe_input(network)}" for network in reading)
+    elif reading[0].takes_unit_images is False:
+        about["mean"], about["std"] = map(list, reading[0].trained.normalization)
+    return about
+
+
+def _checked_classes(classes: Sequence[str] | None, output_shape: tuple[int, ...]) -> list[str] | None:
+    if classes is None:
+        return None
+    names = list(classes)
+    if isinstance(classes, str) or not all(isinstance(name, str) for name in names):
+        raise TypeError(f"classes are a list of names, but are {str(classes)[:80]!r}.")
+    if len(names) != output_shape[0]:
+        raise ValueError(f"{len(names)} classes are named, but the network has {output_shape[0]} outputs.")
+    return names
+
+
+def _checked_metrics(metrics: Mapping[str, Mapping[str, float]] | None) -> dict[str, dict[str, float]]:
+    found: dict[str, dict[str, float]] = {}
+    for split, values in (metrics or {}).items():
+        if not isinstance(values, Mapping):
+            raise TypeError(
+                f"metrics are given for each split, as {{'test': {{'accuracy': 0.9}}}}, but {split!r} is {values!r}."
+            )
+        found[split] = {name: float(value) for name, value in values.items()}
+        if wrong := [name for name, value in found[split].items() if not math.isfinite(value)]:
+            raise ValueError(f"the {wrong[0]} on the {split} split is {values[wrong[0]]}; leave out what is not known.")
+    return found
+
+
+def _own_version() -> str | None:
+    try:
+        return metadata.version("pymoo-stitch")
+    except metadata.PackageNotFoundError:  # run from a folder, not installed
+        return None
+
+
+# -------------------------------------------------------------------------------------------------------------- writing
+
+Forward = Callable[[torch.Tensor], torch.Tensor]
+
+
+def _noise(size: int, shape: tuple[int, ...]) -> torch.Tensor:
+    return torch.rand(size, *shape, generator=torch.Generator().manual_seed(size))
+
+
+def _program(module: nn.Module, subnetwork: "Subnetwork") -> torch.export.ExportedProgram:
+    """The exported program, without what would make two files of one subnetwork differ or tell of the machine: example
+    inputs, stack traces, and the addresses of graphs."""
+    example = _noise(2, subnetwork.space.input_shape)
+    try:
+        program = torch.export.export(module, (example,), dynamic_shapes=({0: torch.export.Dim("batch", min=1)},))
+    except Exception as error:
+        raise ValueError(
+            f"{subnetwork} cannot be exported: torch.export failed with {first_lines(error, 2)}. The whole message is in "
+            "the exception's cause."
+        ) from error
+    program.example_inputs = None
+    for node in program.graph.nodes:
+        node.meta.pop("stack_trace", None)
+        node.meta.pop("from_node", None)
+    return program
+
+
+def _compare(path: str | os.PathLike, found: torch.Tensor, expected: torch.Tensor, tolerance: float) -> None:
+    """A ValueError unless what a file gives differs by no more than `tolerance` times the largest output."""
+    same_shape = found.shape == expected.shape
+    difference = (found - expected).abs().max().item() if same_shape else math.inf
+    allowed = tolerance * expected.abs().max().item()
+    if not difference <= allowed:
+        raise ValueError(
+            f"{path} was not written: for {len(expected)} samples what was to be written differs from the subnetwork by up "
+            f"to {difference:.3g}, more than {allowed:.3g}. The other format may do."
+        )
+
+
+def _write_pt2(program: torch.export.ExportedProgram, about: str, path: Path) -> tuple[Forward, float]:
+    buffer = io.BytesIO()  # torch's own writer ends the process when a disk is full, and writes the file's name into it
+    torch.export.save(program, buffer, extra_files={ABOUT: about})
+    path.write_bytes(buffer.getbuffer())
+    with open(path, "rb") as file:
+        return torch.export.load(file).module(), 0.0
+
+
+def _write_onnx(program: torch.export.ExportedProgram, about: str, path: Path) -> tuple[Forward, float]:
+    onnx, _, onnxruntime = _require(*ONNX)
+    size = sum(tensor.nbytes for tensor in [*program.state_dict.values(), *program.constants.values()])
+    if size > ONNX_LIMIT:
+        raise ValueError(f"an ONNX file holds less than 2 GiB, but the weights take {size:,} bytes. Use .pt2.")
+    names = {"input_names": ["input"], "output_names": ["output"]}
+    try:
+        model = torch.onnx.export(program, dynamo=True, verbose=False, **names).model_proto
+    except Exception as error:
+        raise ValueError(
+            f"this subnetwork cannot be exported as ONNX: torch.onnx failed with {first_lines(error, 2)}. The whole message "
+            "is in the exception's cause. Use .pt2."
+        ) from error
+    for part in [*model.graph.node, *model.graph.value_info, *model.graph.input, *model.graph.output]:
+        part.ClearField("metadata_props")  # where in torch's code each node was made
+    onnx.helper.set_model_props(model, {ABOUT_KEY: about} | _plain(json.loads(about)))
+    path.write_bytes(model.SerializeToString(deterministic=True))
+    onnx.checker.check_model(str(path), full_check=True)
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3  # errors: what it says of its own optimisations is not for the user
+    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    return lambda batch: torch.from_numpy(session.run(None, {"input": batch.numpy()})[0]), TOLERANCE
+
+
+def _plain(about: dict[str, Any]) -> dict[str, str]:
+    """What a viewer of ONNX files shows best: a few facts as they are read."""
+    return {
+        "networks": ", ".join(network["name"] for network in about["networks"]),
+        "input": "{}: {}".format("×".join(map(str, about["input"]["shape"])), about["input"]["values"]),
+        "multiply-adds": str(about["multiply_adds"]),
+        "parameters": str(about["parameters"]),
+    }
+
+
+_WRITERS = {".pt2": _write_pt2, ".onnx": _write_onnx}
+
+ONNX = ("onnx", "onnxscript", "onnxruntime")
+
+
+def _require(*names: str) -> list[ModuleType]:
+    try:
+        return [importlib.import_module(name) for name in names]
+    except ImportError as error:
+        raise ImportError(
+            f'ONNX files need {" and ".join(names)}: {error}. Install what is missing: pip install "pymoo-stitch[onnx]"'
+        ) from error
+
+
+def _unknown_suffix(path: str | os.PathLike) -> str:
+    return f"an exported network's file ends in {' or '.join(_WRITERS)}, but {os.fspath(path)!r} is given."
+
+
+# -------------------------------------------------------------------------------------------------------------- reading
+
+ABOUT_LIMIT = 2**24
+"""No description takes more bytes than this."""
+
+
+def _read_pt2(path: Path) -> str:
+    with zipfile.ZipFile(path) as archive:
+        members = [item for item in archive.infolist() if item.filename.split("/")[1:] == ["extra", ABOUT]]
+        if len(members) != 1:
+            raise ValueError(f"it holds {len(members)} files {ABOUT}, not one")
+        if members[0].file_size > ABOUT_LIMIT:
+            raise ValueError(f"its {ABOUT} takes {members[0].file_size:,} bytes")
+        return archive.read(members[0]).decode()
+
+
+def _read_onnx(path: Path) -> str:
+    (onnx,) = _require("onnx")
+    model = onnx.load(path, load_external_data=False)
+    found = [item.value for item in model.metadata_props if item.key == ABOUT_KEY]
+    if len(found) != 1:
+        raise ValueError(f"its metadata holds {len(found)} values for {ABOUT_KEY}, not one")
+    return found[0]
+
+
+_READERS = {".pt2": _read_pt2, ".onnx": _read_onnx}

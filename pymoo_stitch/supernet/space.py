@@ -1,0 +1,113 @@
+"""Spaces: whatever genotypes select subnetworks from."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from ..network import Network
+    from .subnetwork import Subnetwork
+
+ONES = 6.18
+"""[G] 7: how many variables of a genotype are 1 at first, on average."""
+
+
+class Outline(NamedTuple):
+    """What is known of a genotype's subnetwork without running it.
+
+    :param key: the same for all genotypes that select the same subnetwork.
+    :param active: a mask over the variables: which matter in this genotype.
+    :param cost: multiply-adds for one sample.
+    """
+
+    key: str
+    active: np.ndarray
+    cost: int
+
+
+class Space(ABC):
+    """A genotype, a vector of `n_var` booleans, selects a subnetwork from a space: a supernet, a family, all chains of a pool,
+    or one of yours, which says `n_var` and `subnetwork`. The rest has defaults."""
+
+    n_var: int
+    """The number of variables of a genotype."""
+
+    n_choices: int = 0
+    """How many of the variables, the last ones, are the output switch's: all of its inputs should be equally frequent."""
+
+    first: np.ndarray | None = None
+    """Genotypes [n, n_var] to begin every search with."""
+
+    codes: np.ndarray | None = None
+    """The genotypes [n, n_var] of all that the space holds, if it can list them."""
+
+    @abstractmethod
+    def subnetwork(self, x: Sequence[bool] | np.ndarray) -> "Subnetwork":
+        """What a genotype selects."""
+
+    def outline(self, x: Sequence[bool] | np.ndarray) -> Outline:
+        """What a search asks about a genotype, in one walk."""
+        subnetwork = self.subnetwork(x)
+        return Outline(subnetwork.key, subnetwork.active, subnetwork.cost)
+
+    def active(self, x: Sequence[bool] | np.ndarray) -> np.ndarray:
+        """A mask over the variables: which matter in a genotype. Flipping any other selects the same subnetwork."""
+        return self.outline(x).active
+
+    @property
+    def references(self) -> dict[str, np.ndarray]:
+        """Named genotypes to compare with: the networks themselves, where the space knows which they are."""
+        return {"zeros": np.zeros(self.n_var, dtype=bool)}
+
+    @property
+    def density(self) -> float:
+        """The fraction of ones in genotypes with which a search begins."""
+        return min(0.5, ONES / max(1, self.n_var))
+
+    @property
+    def basis(self) -> "Space":
+        """The space that its subnetworks belong to (`subnetwork.space`): itself, or one that it selects from by other
+        genotypes."""
+        return self.subnetwork(np.zeros(self.n_var, dtype=bool)).space
+
+    @property
+    def networks(self) -> tuple["Network", ...]:
+        """The networks that its subnetworks are made of."""
+        return self.basis.networks
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        return self.networks[0].input_shape
+
+    @property
+    def max_cost(self) -> int:
+        """At least the multiply-adds of every subnetwork."""
+        return self.basis.max_cost
+
+    @property
+    def is_fitted(self) -> bool:
+        """Whether the stitches have got their weights."""
+        return self.basis.is_fitted
+
+    def digest(self) -> str:
+        """A name for what the subnetworks compute, weights included, the same in every process."""
+        return type(self).__qualname__
+
+
+def check_genotype(x: Sequence[bool] | np.ndarray, n_var: int) -> np.ndarray:
+    try:
+        x = np.array(x)
+        known = x.dtype == bool or np.isin(x, (0, 1)).all()
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"a genotype is a vector of booleans or of 0 and 1: {error}.") from error
+    if x.shape != (n_var,):
+        raise ValueError(f"a genotype of this supernet has {n_var} variables, but one of shape {x.shape} is given.")
+    if not known:
+        raise ValueError(
+            f"a genotype holds booleans or 0 and 1, but {x[~np.isin(x, (0, 1))].tolist()[0]!r} is among its values."
+        )
+    x = x.astype(bool)
+    x.setflags(write=False)
+    return x

@@ -1,0 +1,149 @@
+"""Subnetworks: what genotypes select, as steps that run through networks and stitches."""
+
+import hashlib
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import fx, nn
+
+from ..network import INPUT, GraphBuilder, Network, Node
+from ..stitches import Link
+
+if TYPE_CHECKING:
+    from ..fitting import FitReport
+    from .space import Space
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of what a subnetwork computes: a node of a network, or a stitch, which stands for the node it replaces.
+
+    `reads` tells for each node's name that it reads which earlier step gives it; the network's input is not among
+    them."""
+
+    id: int
+    reads: dict[str, int]
+    cost: int
+    network: Network | None = None
+    node: Node | None = None
+    link: Link | None = None
+
+
+class Subnetwork(ABC):
+    """What the genotype `x` selects from a `space`, such as a supernet; `stitches` are the modules of its links by
+    name, the space's own unless it was `retrained`, which makes copies of them. `make_head` gives what turns its output into scores,
+    where it comes from a problem with a head."""
+
+    space: "Space"
+    x: np.ndarray
+    stitches: Mapping[str, nn.Module]
+    retrained: bool = False
+    make_head: Callable[[], nn.Module] | None = None
+
+    @property
+    @abstractmethod
+    def active(self) -> np.ndarray:
+        """A mask over the variables: which matter. Flipping any other gives the same subnetwork."""
+
+    @property
+    @abstractmethod
+    def key(self) -> str:
+        """The canonical name of the active structure: two genotypes of a space have the same key iff they select the
+        same subnetwork."""
+
+    @property
+    @abstractmethod
+    def cost(self) -> int:
+        """Multiply-adds for one sample."""
+
+    @property
+    @abstractmethod
+    def links(self) -> list[Link]:
+        """The links in use."""
+
+    @property
+    @abstractmethod
+    def outputs(self) -> list[Network]:
+        """The network whose output this gives, or all whose outputs it averages."""
+
+    @abstractmethod
+    def steps(self) -> Iterator[Step]:
+        """What it computes, in topological order; the last ones give `results`."""
+
+    @property
+    @abstractmethod
+    def results(self) -> list[int]:
+        """The steps whose mean is the output."""
+
+    @property
+    def n_stitches(self) -> int:
+        return len(self.links)
+
+    def retrain(self, images: Any, **options: Any) -> "FitReport":
+        """Train the stitches of this subnetwork alone ([G] 15), as copies: the space keeps its own. `module()` then has
+        the trained ones.
+
+        :param images: as in `Supernet.fit`.
+        :param options: those of `fitting.retrain`.
+        """
+        from ..fitting import retrain
+
+        return retrain(self, images, **options)
+
+    def module(self, device: torch.device | str | None = None, *, head: nn.Module | None = None) -> fx.GraphModule:
+        """A plain module, in eval mode, that holds copies of what it uses and nothing else. Without a device it is on
+        the CPU.
+
+        :param head: what to put behind it, such as `StitchProblem.head` gives."""
+        builder = GraphBuilder(device)
+        output = self.write(builder)
+        return builder.module(output if head is None else builder.call("head", head, output), "Subnetwork")
+
+    def write(self, builder: GraphBuilder) -> fx.Node:
+        """Write all steps into a graph: its output."""
+        made: dict[int, fx.Node] = {}
+        for step in self.steps():
+            read = {INPUT: builder.input} | {name: made[i] for name, i in step.reads.items()}
+            if step.node is not None:
+                made[step.id] = builder.node(step.node, read.__getitem__, step.network.weights, step.network.name)
+            else:
+                (source,) = (made[i] for i in step.reads.values())
+                name = step.link.stitch
+                made[step.id] = builder.call(f"stitches.{name}", self.stitches[name], source)
+        return builder.mean([made[i] for i in self.results])
+
+    def export(
+        self,
+        path: str | os.PathLike,
+        *,
+        classes: Sequence[str] | None = None,
+        metrics: Mapping[str, Mapping[str, float]] | None = None,
+        head: nn.Module | None = None,
+    ) -> dict[str, Any]:
+        """Write `module()` to a file that runs without this package, `.pt2` or `.onnx`, verified: see `export.export`.
+
+        >>> problem = get_problem("digits")
+        >>> about = problem.subnetwork(np.zeros(72, dtype=bool)).export("network.pt2", classes=problem.task.classes)
+        >>> torch.export.load("network.pt2").module()(torch.rand(7, 1, 8, 8)).shape
+        torch.Size([7, 10])
+        """
+        from .export import export
+
+        if head is None and self.make_head is not None:
+            head = self.make_head()
+        return export(self, path, classes=classes, metrics=metrics, head=head)
+
+    def __repr__(self) -> str:
+        outputs = " + ".join(network.name for network in self.outputs)
+        return f"Subnetwork({outputs}, {self.n_stitches} stitches, {self.cost:,} multiply-adds, key {self.key})"
+
+
+def key(structure: bytes, decisions: np.ndarray) -> str:
+    """A subnetwork's key, from a digest of what its space is made of and the variables that are active and 1."""
+    # The letter before it: pymoo turns into floats what can be read as one, and some digests can.
+    return "s" + hashlib.blake2b(np.packbits(decisions).tobytes(), key=structure, digest_size=16).hexdigest()

@@ -1,0 +1,5 @@
+"""Small things that any package may use, each module on its own: tables for terminals, files that appear whole, digests,
+fronts, and names that are imported late.
+
+May import: nothing of ours.
+"""

@@ -1,0 +1,415 @@
+"""The command line: each command alone and all in a row, and a clear end for whatever goes wrong."""
+
+import json
+import os
+import re
+import resource
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from argparse import ArgumentTypeError
+
+import pytest
+import torch
+from pymoo.optimize import minimize
+
+from pymoo_stitch import Evaluations, Run, Supernet, cli
+from pymoo_stitch.algorithms import GOMEA
+from pymoo_stitch.cli import parser
+
+COMMANDS = ("demo", "info", "build", "search", "resume", "report", "export", "compare")
+
+
+@pytest.fixture
+def command(cache, capfd, monkeypatch, tmp_path):
+    """Run a command in a folder of its own: its exit code, what it said, and what it said on standard error."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(text, *more):
+        code = cli.main([*text.split(), *map(str, more)])
+        return code, *capfd.readouterr()
+
+    return run
+
+
+@pytest.fixture
+def journal(kept_journal, tmp_path):
+    """A run of 60 evaluations."""
+    return shutil.copy(kept_journal, tmp_path / "run.sqlite")
+
+
+@pytest.fixture(scope="session")
+def kept_journal(shared_cache, tmp_path_factory):
+    path = tmp_path_factory.mktemp("journal") / "run.sqlite"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYMOO_STITCH_CACHE", str(shared_cache))
+        assert cli.main(["search", "digits", "--budget", "60", "--output", str(path)]) == 0
+    return path
+
+
+def process(*arguments, **options):
+    options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True} | options
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    return subprocess.Popen([sys.executable, "-m", "pymoo_stitch", *map(str, arguments)], env=environment, **options)
+
+
+# ------------------------------------------------------------------------------------------------------------ what works
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_shows_an_example(name, capsys):
+    with pytest.raises(SystemExit) as end:
+        cli.main([name, "--help"])
+    assert end.value.code == 0
+    said = capsys.readouterr().out
+    examples = re.findall(rf"^  (pymoo-stitch {name}.*)$", said, re.MULTILINE)
+    assert examples
+    for example in examples:  # and they are options that there are
+        parser.make_parser().parse_args(example.split()[1:])
+
+
+def test_without_a_command_there_is_help(capsys):
+    assert cli.main([]) == cli.USAGE
+    assert "Begin with: pymoo-stitch demo" in capsys.readouterr().out
+
+
+def test_help_needs_no_torch():
+    code = "import sys\nfrom pymoo_stitch.cli import main\ntry: main(['--help'])\nexcept SystemExit: print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.endswith("False\n")
+    assert all(name in done.stdout for name in COMMANDS)
+
+
+def test_from_search_to_a_network(command, journal, tmp_path):
+    code, said, _ = command("info", journal)
+    assert code == 0
+    assert "LK-GOMEA (population 64, seed 1)" in said
+    assert "60 of 60" in said
+
+    code, said, _ = command("resume --budget 80", journal)
+    assert code == 0
+    assert "80 evaluations (60 of them from the journal" in said
+    assert len(Run.read(journal)) == 80
+
+    code, said, _ = command("search digits --algorithm nsga2 --pop-size 20 --budget 60 --memo", journal)
+    assert code == 0
+    assert "digits-nsga-ii-seed1.sqlite" in said
+
+    code, said, _ = command("report --output report digits-nsga-ii-seed1.sqlite", journal)
+    assert code == 0
+    assert "dominates on test" in said
+    assert (tmp_path / "report" / "fronts.png").is_file()
+
+    code, said, _ = command("export --output network.pt2 --at-most 300000 --retrain 64", journal)
+    assert code == 0
+    assert "test, retrained" in said or "This is inverted itself" in said
+    network = torch.export.load(tmp_path / "network.pt2").module()
+    assert network(torch.rand(5, 1, 8, 8)).shape == (5, 10)
+
+    code, said, _ = command("info network.pt2")
+    assert code == 0
+    assert "multiply_adds" in said
+    assert json.loads(said)["metrics"]["test"]["accuracy"] > 0.5
+
+
+def test_search_twice_is_search_once(command, journal):
+    code, said, _ = command("search digits --budget 60 --output", journal)
+    assert code == 0
+    assert "60 evaluations (60 of them from the journal" in said
+
+
+def test_build_and_use_a_supernet(command, tmp_path):
+    code, said, _ = command("build digits --output digits.safetensors")
+    assert code == 0
+    assert "Saved to digits.safetensors" in said
+    assert Supernet.load(tmp_path / "digits.safetensors").n_var == 72
+    assert command("info digits.safetensors")[:1] == (0,)
+    code, said, _ = command("search digits --option supernet=digits.safetensors --budget 5")
+    assert code == 0
+
+
+def test_info(command):
+    code, said, _ = command("info")
+    assert code == 0
+    assert all(
+        name in said for name in ("digits", "cifar10", "imagenet-a", "imagenet-b", "voc", "LK-GOMEA", "pymoo 0.")
+    )
+    code, said, _ = command("info cifar10")
+    assert code == 0
+    assert "data (path, required): a folder that holds" in said
+
+
+@pytest.mark.slow
+def test_compare(command, tmp_path):
+    code, said, _ = command(
+        "compare digits --algorithms gomea nsga-ii --pop-sizes 8 16 --seeds 2 --budget 30 --output c"
+    )
+    assert code == 0
+    assert "GOMEA, n = 8 against GOMEA, n = 16" in said
+    assert len(list((tmp_path / "c").glob("*.sqlite"))) == 8
+    assert (tmp_path / "c" / "hypervolume.png").is_file()
+
+
+@pytest.mark.slow
+def test_a_time_limit_ends_a_search(command):
+    assert command("search digits --time 2s --budget 1_000_000 --output run.sqlite")[0] == 0
+    assert command("resume run.sqlite --time 1s")[0] == 0
+
+
+def test_the_smallest_budget(command):
+    code, said, _ = command("search digits --budget 1")
+    assert code == 0
+    assert "less than the population of 64" in said
+
+
+@pytest.mark.slow
+def test_workers(command):
+    code, said, errors = command("search digits --budget 40 --workers 2")
+    assert code == 0
+    assert "40 evaluations" in said
+    assert "dashboard" in errors
+
+
+OWN = """
+from pymoo_stitch.problems import get_problem
+
+def problem(*, images: int = 100):
+    return get_problem("digits")
+"""
+
+
+def test_a_problem_of_ones_own(command, tmp_path):
+    (tmp_path / "mine.py").write_text(OWN)
+    code, said, _ = command("search mine.py --option images=3 --budget 5 --output run.sqlite")
+    assert code == 0
+    assert f"Next: pymoo-stitch report run.sqlite --problem {tmp_path / 'mine.py'}" in said
+    (tmp_path / "mine.py").write_text(OWN + "\nraise SystemError('it was run')")
+    code, _, errors = command("report run.sqlite")
+    assert code == cli.ERROR
+    assert re.search(r"is of the problem in \S*mine\.py\. If you trust it, add --problem \S*mine\.py", errors)
+    (tmp_path / "mine.py").write_text(OWN)
+    assert command("report run.sqlite --problem mine.py")[0] == 0
+
+
+# -------------------------------------------------------------------------------------------------------- what goes wrong
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("find", "invalid choice: 'find'"),
+        ("search", "required: problem"),
+        ("search digits --algorithm sga", "there is no algorithm 'sga'; there are LK-GOMEA, GOMEA, GA, NSGA-II"),
+        ("search digits --budget 0", "'0' is not a whole number of at least 1"),
+        ("search digits --budget many", "'many' is not a whole number"),
+        ("search digits --time soon", "'soon' is not a time such as 90s"),
+        ("search digits --seed -1", "'-1' is not a whole number of at least 0"),
+        ("export run.sqlite --output a.pt2 --at-most nan", "'nan' is not a number of at least 0"),
+        ("search digits --time 1e999h", "'1e999h' is not a time"),
+        ("search digits --workers 2 --scheduler tcp://a:1", "not allowed with argument"),
+        ("search digits --bugdet 5", "unrecognized arguments: --bugdet"),
+        ("export run.sqlite", "required: --output"),
+        ("export run.sqlite --output a.pt2 --at-most 3 --at-least 0.5", "not allowed with argument"),
+    ],
+)
+def test_wrong_options(text, message, capsys):
+    with pytest.raises(SystemExit) as end:
+        cli.main(text.split())
+    assert end.value.code == cli.USAGE
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("search digit --budget 5", "digits"),
+        ("search digits --option sed=3", "seed"),
+        ("search digits --option seed=three", "three"),
+        ("search digits --option seed", "seed"),
+        ("search cifar10", "data"),
+        ("search cifar10 --option data=nowhere", "nowhere"),
+        ("search mine.py", "mine.py"),
+        ("search digits --budget 5 --output no/folder/run.sqlite", "there is no folder no/folder"),
+        ("search digits --budget 5 --scheduler nowhere", "there is no Dask scheduler nowhere"),
+        ("search digits --budget 5 --scheduler text.pt2", "there is no Dask scheduler in text.pt2"),
+        ("search digits --budget 5 --output .", "it is a folder"),
+        ("build digits --output no/folder/file", "folder"),
+        ("resume run.sqlite", "there is no journal run.sqlite"),
+        ("report run.sqlite", "there is no journal run.sqlite"),
+        ("export run.sqlite --output a.pt2", "there is no journal run.sqlite"),
+        ("info run.sqlite", "there is no problem and no file 'run.sqlite'"),
+        ("info text.pt2", "text.pt2"),
+        ("info text.safetensors", "text.safetensors"),
+        ("report text.pt2", "text.pt2"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:.*:ResourceWarning")
+def test_errors_are_one_sentence(text, message, command, tmp_path):
+    for name in ("text.pt2", "text.safetensors"):
+        (tmp_path / name).write_text("nothing that could be read" * 40)
+    code, _, errors = command(text)
+    assert code == cli.ERROR
+    (line,) = [line for line in errors.splitlines() if line.startswith(f"pymoo-stitch {text.split()[0]}: ")]
+    assert message in line
+    assert "Traceback" not in errors
+
+
+@pytest.mark.parametrize(
+    ("text", "message"), [("export --output network.bin", ".pt2"), ("export --output no/folder/a.pt2", "no/folder")]
+)
+def test_where_to_export_is_looked_at_before_any_work(text, message, command, journal, monkeypatch):
+    monkeypatch.setattr("pymoo_stitch.cli.commands.Report", None)
+    code, _, errors = command(text, journal)
+    assert code == cli.ERROR
+    assert message in errors
+
+
+def test_a_budget_that_is_used_up(command, journal):
+    code, _, errors = command("resume --budget 10", journal)
+    assert code == cli.ERROR
+    assert "has 60 evaluations already, more than the budget of 10" in errors
+
+
+def test_journals_that_may_not_be_written(command, journal, tmp_path):
+    before = sorted(path.name for path in tmp_path.iterdir())
+    content = journal.read_bytes()
+    os.chmod(journal, 0o444)
+    assert command("info", journal)[0] == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == before
+    assert journal.read_bytes() == content
+    (tmp_path / "empty").touch()
+    code, _, errors = command("report empty")
+    assert code == cli.ERROR
+    assert "no run has begun" in errors
+    assert (tmp_path / "empty").stat().st_size == 0
+
+
+def test_a_run_of_which_nothing_is_sound(command, journal, tmp_path):
+    with sqlite3.connect(journal) as db:
+        db.execute("update evaluations set failed = 'no memory'")
+    db.close()
+    assert command("report --output report", journal)[0] == 0
+    assert (tmp_path / "report" / "evaluations.csv").is_file()
+    assert command("export --output network.pt2", journal)[0] == cli.ERROR
+
+
+def test_what_a_file_is_shows_its_content(command, tmp_path):
+    command("build digits --output supernet")
+    code, said, _ = command("info supernet")
+    assert code == 0
+    assert "Supernet of 2 networks" in said
+    (tmp_path / "mine.py").write_text(OWN)
+    code, said, _ = command("info mine.py")
+    assert code == 0
+    assert "images (int, default 100):" in said
+
+
+def test_the_journal_of_another_run(command, journal):
+    code, _, errors = command("search digits --seed 7 --budget 60 --output", journal)
+    assert code == cli.ERROR
+    assert "seed is 1 in the journal and 7 here" in errors
+
+
+def test_a_journal_of_a_script(command, digits, tmp_path):
+    digits.origin, origin = None, digits.origin
+    try:
+        minimize(
+            digits, GOMEA(pop_size=8), ("n_evals", 10), seed=1, evaluator=Evaluations(journal=tmp_path / "s.sqlite")
+        )
+    finally:
+        digits.origin = origin
+    code, _, errors = command("report s.sqlite")
+    assert code == cli.ERROR
+    assert "does not tell its problem, which a script made" in errors
+
+
+def test_tracebacks_and_defects(command, monkeypatch):
+    code, _, errors = command("info nowhere --traceback")
+    assert code == cli.ERROR
+    assert "Traceback" in errors
+    monkeypatch.setattr("pymoo_stitch.cli.commands.info", lambda options: {}["x"])
+    code, _, errors = command("info")
+    assert code == cli.ERROR
+    assert "KeyError: 'x'; --traceback shows where." in errors
+
+
+def test_times_and_counts():
+    assert [parser._seconds(text) for text in ("90", "90s", "1.5m", "24h", "2d")] == [90, 90, 90, 86_400, 172_800]
+    assert [parser._count(text) for text in ("5", "1_000", "200,000")] == [5, 1_000, 200_000]
+    with pytest.raises(ArgumentTypeError):
+        parser._seconds("0")
+    assert parser._algorithm("lkgomea") == parser._algorithm("LK-gomea") == "LK-GOMEA"
+    assert parser._algorithm("nsga2") == parser._algorithm("nsga-ii") == "NSGA-II"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [[], ["--workers", "2"]])
+def test_ctrl_c_ends_a_search_that_can_go_on(workers, cache, digits, tmp_path):
+    path = tmp_path / "run.sqlite"
+    search = process("search", "digits", "--budget", "100000", "--output", path, *workers, start_new_session=True)
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and _rows(path) < 20:
+        assert search.poll() is None, search.communicate()
+        time.sleep(0.2)
+    os.killpg(search.pid, signal.SIGINT)  # as a terminal does, workers included
+    said, errors = search.communicate(timeout=60)
+    assert search.returncode == cli.INTERRUPTED, errors
+    assert f"Go on: pymoo-stitch resume {path}" in said
+    assert "Traceback" not in errors
+    done = _rows(path)
+    assert done >= 20
+    resumed = process("resume", path, "--budget", done + 10)
+    said, errors = resumed.communicate(timeout=120)
+    assert resumed.returncode == 0, errors
+    assert f"{done + 10:,} evaluations ({done:,} of them from the journal" in said
+
+
+def _rows(path):
+    if not path.is_file():
+        return 0
+    db = sqlite3.connect(path)
+    try:
+        return db.execute("select count(*) from evaluations").fetchone()[0]
+    except sqlite3.OperationalError:
+        return 0
+    finally:
+        db.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arguments", [["build", "digits"], ["search", "digits", "--budget", "500"]])
+def test_a_full_disk(arguments, cache, digits, tmp_path):
+    def limit():  # a disk that takes no more than so much of a file
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, 60_000))
+
+    full = process(*arguments, "--output", tmp_path / "file", preexec_fn=limit)
+    _, errors = full.communicate(timeout=120)
+    assert full.returncode == cli.ERROR
+    assert re.search(rf"pymoo-stitch {arguments[0]}: .*{tmp_path / 'file'}", errors), errors
+    assert "Traceback" not in errors
+    assert arguments[0] == "search" or list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_output_that_nobody_reads_on(cache, digits):
+    listing = process("info", "digits", bufsize=0)
+    listing.stdout.close()
+    assert "Traceback" not in listing.stderr.read()
+    listing.stderr.close()
+    listing.wait(timeout=60)
+
+
+@pytest.mark.slow
+def test_the_demo(cache, tmp_path):
+    demo = process("demo", "--output", tmp_path / "demo", cwd=tmp_path)
+    said, errors = demo.communicate(timeout=600)
+    assert demo.returncode == 0, errors
+    assert re.search(r"[1-9]\d* dominate ensemble on validation, \d+ of them still on test", said)
+    for path in re.findall(r"^  (\S+\.\w+)$", said, re.MULTILINE):
+        assert (tmp_path / path).is_file()
+    assert (tmp_path / "demo" / "network.pt2").is_file()
+    assert "Traceback" not in errors
