@@ -19,9 +19,9 @@ import psutil
 from binary_problems import TrapInverseTrap
 from pymoo.optimize import minimize
 
-from pymoo_stitch import Evaluations
+from pymoo_stitch import DaskRunner, Evaluations
 from pymoo_stitch.algorithms import LKGOMEA, AsyncGA
-from pymoo_stitch.runners import DaskRunner, SerialRunner, SimulatedRunner
+from pymoo_stitch.runners import SerialRunner, SimulatedRunner
 
 
 class Nothing(TrapInverseTrap):

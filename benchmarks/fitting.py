@@ -80,7 +80,7 @@ def compare(folder, samples, measured, finetuned):
     supernet = supernets["least squares"]
     genotypes = six_stitches(supernet, 40, np.random.default_rng(1))
     before = [accuracy(supernet.subnetwork(x), validation, labels) for x in genotypes]
-    report = supernet.fit(images, "finetune", samples=finetuned)
+    report = supernet.finetune(images, samples=finetuned)
     after = [accuracy(supernet.subnetwork(x), validation, labels) for x in genotypes]
     print(f"accuracy with six stitches: median {np.median(before):.3f} before finetuning, {np.median(after):.3f} after")
     print(

@@ -7,8 +7,8 @@ import argparse
 
 import numpy as np
 from pymoo.core.population import Population
-from pymoo_stitch.problems import get_problem
 
+from pymoo_stitch import get_problem
 from pymoo_stitch.algorithms import GOMEA
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)

@@ -6,9 +6,7 @@ python examples/compare_algorithms.py --budget 2000 --seeds 5 --output compariso
 
 import argparse
 
-from pymoo_stitch.problems import get_problem
-
-from pymoo_stitch import Comparison, compare
+from pymoo_stitch import Comparison, compare, get_problem
 from pymoo_stitch.algorithms import GOMEA, LKGOMEA, AsyncGA, nsga2
 from pymoo_stitch.report import plot_hypervolume
 

@@ -7,11 +7,9 @@ python examples/dask_cluster.py --scheduler tcp://head:8786 --budget 20000
 import argparse
 
 from pymoo.optimize import minimize
-from pymoo_stitch.problems import get_problem
 
-from pymoo_stitch import Evaluations
+from pymoo_stitch import DaskRunner, Evaluations, get_problem
 from pymoo_stitch.algorithms import LKGOMEA
-from pymoo_stitch.runners import DaskRunner
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--budget", type=int, default=500, help="evaluations (default: %(default)s)")

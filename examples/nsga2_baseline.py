@@ -11,9 +11,8 @@ from pymoo.indicators.hv import HV
 from pymoo.operators.crossover.pntx import TwoPointCrossover
 from pymoo.operators.mutation.bitflip import BitflipMutation
 from pymoo.optimize import minimize
-from pymoo_stitch.problems import get_problem
 
-from pymoo_stitch import Evaluations
+from pymoo_stitch import Evaluations, get_problem
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--budget", type=int, default=500, help="evaluations (default: %(default)s)")

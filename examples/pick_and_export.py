@@ -8,9 +8,8 @@ import argparse
 
 import torch
 from pymoo.optimize import minimize
-from pymoo_stitch.problems import get_problem
 
-from pymoo_stitch import Evaluations, Report, Run
+from pymoo_stitch import Evaluations, Report, Run, get_problem
 from pymoo_stitch.algorithms import LKGOMEA
 from pymoo_stitch.report import describe_subnetwork
 
@@ -29,7 +28,7 @@ chosen = report.choose()  # the cheapest that is as good as the best reference; 
 subnetwork = problem.subnetwork(chosen.x)
 print(report, "\n\n", describe_subnetwork(subnetwork), sep="")
 if arguments.retrain and subnetwork.n_stitches:
-    subnetwork.fit(problem.task["calibration"].source, samples=arguments.retrain)
+    subnetwork.retrain(problem.task["calibration"].source, samples=arguments.retrain)
 subnetwork.export(arguments.output, classes=problem.task.classes, metrics=report.measure(subnetwork))
 
 network = torch.export.load(arguments.output).module()  # from here on, torch alone

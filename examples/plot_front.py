@@ -10,8 +10,8 @@ import pathlib
 import matplotlib
 from pymoo.optimize import minimize
 from pymoo.visualization.scatter import Scatter
-from pymoo_stitch.problems import get_problem
 
+from pymoo_stitch import get_problem
 from pymoo_stitch.algorithms import LKGOMEA, nsga2
 from pymoo_stitch.report import plot_fronts
 

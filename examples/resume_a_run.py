@@ -8,9 +8,8 @@ python examples/resume_a_run.py --budget 1000 (more evaluations of the same run)
 import argparse
 
 from pymoo.optimize import minimize
-from pymoo_stitch.problems import get_problem
 
-from pymoo_stitch import Evaluations, Run
+from pymoo_stitch import Evaluations, Run, get_problem
 from pymoo_stitch.algorithms import LKGOMEA
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)

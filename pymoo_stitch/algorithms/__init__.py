@@ -1,4 +1,12 @@
-"""Search algorithms for binary pymoo problems. They know nothing of networks and need no torch."""
+"""What proposes genotypes: search algorithms for binary pymoo problems.
+
+In: a pymoo problem with boolean variables, which may say more of its genotypes (`key`, `active`, `sampling`, `codes`). Out: the
+non-dominated ones that were found.
+
+May import: `util`, `runners`, `evaluations`.
+
+They know nothing of networks and need no torch.
+"""
 
 from .exhaustive import Exhaustive
 from .ga import AsyncGA

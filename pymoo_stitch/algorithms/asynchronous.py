@@ -12,14 +12,11 @@ from pymoo.core.individual import Individual
 from pymoo.core.population import Population
 from pymoo.core.problem import Problem
 from pymoo.core.result import Result
-from pymoo.core.termination import TerminateIfAll, Termination
-from pymoo.termination.max_eval import MaximumFunctionCallTermination
-from pymoo.termination.max_time import TimeBasedTermination
 from pymoo.util.display.column import Column
 from pymoo.util.display.output import NumberOfGenerations, Output
 
-from ..evaluations import Evaluate, Evaluations, HeldInterrupt, budget_of, end_interrupted, hypervolume, max_evals
-from ..runners import SerialRunner
+from ..evaluations import Evaluations, HeldInterrupt, budget_of, end_interrupted, hypervolume, is_over, max_evals
+from ..runners import Runner, SerialRunner
 from .archive import Archive
 from .sampling import ProblemSampling
 from .scalarization import reassign, spread_weights, tschebysheff
@@ -43,7 +40,7 @@ class Asynchronous(Algorithm):
         self,
         *,
         pop_size: int | None = None,
-        runner: Any = None,
+        runner: Runner | None = None,
         threshold: Choice = "auto",
         n_pending: int | None = None,
         **options: Any,
@@ -72,6 +69,7 @@ class Asynchronous(Algorithm):
     def _setup(self, problem: Problem, **kwargs: Any) -> None:
         if not isinstance(self.evaluator, Evaluations):
             raise TypeError(f"the evaluator must be an Evaluations, but is a {type(self.evaluator).__name__}.")
+        self.evaluator.restore(self)
         self.runner = self.runner or self.evaluator.runner or SerialRunner()
         if self.pop_size is None:
             budget = self.evaluator.budget(budget_of(self.termination, None))
@@ -87,17 +85,11 @@ class Asynchronous(Algorithm):
                 RuntimeWarning,
                 stacklevel=2,
             )
-        self._evaluate = Evaluate(problem)
         self.archive = Archive(problem.n_obj)
         self.pending: dict[int, Individual] = {}  # proposals without a result, by number
         self._proposed = self._completed = self._turns = self._since_reassigned = 0
         self._idle: deque[int] = deque()  # loops whose turn is over, the longest waiting first
-        self._queue: deque[Individual] = deque()  # pending ones: not asked for yet,
-        self._unsubmitted: deque[Individual] = deque()  # to be evaluated,
-        self._running: dict[int, Individual] = {}  # by their number in the runner,
-        self._shared: deque[Individual] = deque()  # known from other runs,
-        self._answered: deque[Individual] = deque()  # and those that were known, or equal one that is complete now
-        self._answered_in_a_row = 0
+        self._queue: deque[Individual] = deque()  # pending ones that are not submitted yet
 
     def _initialize_infill(self) -> Population:
         self.is_initialized = True  # so that the first completion, as every other, comes to _advance
@@ -129,58 +121,15 @@ class Asynchronous(Algorithm):
         with HeldInterrupt() as interrupt:
             if not self.is_initialized:
                 self._queue.extend(self.infill())
-            self._request()
-            completed = self._next_completed(interrupt)
+            limit = max_evals(self.termination)
+            while self._queue and self.evaluator.room(limit):
+                self.evaluator.submit(self.problem, self._queue.popleft())
+            # None comes every second, so that a time limit is seen.
+            done = self.evaluator.next(self.runner, interrupt.wait_for, algorithm=self, known_first=self.n_pending)
             if interrupt.noted:
                 end_interrupted(self)
                 interrupt.noted = False
-            self.advance(infills=Population.create(*completed))
-
-    def _request(self) -> None:
-        """Ask for the evaluation of all that is proposed, as far as the budget goes."""
-        limit = max_evals(self.termination)
-        while self._queue and self.evaluator.room(limit):
-            individual = self._queue.popleft()
-            if self.evaluator.request(self.problem, individual):
-                self._unsubmitted.append(individual)
-            elif "F" in individual.evaluated:
-                self._answered.append(individual)
-        while self._unsubmitted and not self._is_answered_by_journal():
-            individual = self._unsubmitted.popleft()
-            if self.evaluator.share(individual) is not None:
-                self._shared.append(individual)
-            else:
-                f = self.evaluator.journaled(individual) or self._evaluate
-                self._running[self.runner.submit(f, individual.X)] = individual
-
-    def _is_answered_by_journal(self) -> bool:
-        """While it is, nothing is submitted, unless time is virtual: then a clock has to go on as it went."""
-        return self.evaluator.is_replaying() and not getattr(self.runner, "is_virtual", False)
-
-    def _next_completed(self, interrupt: HeldInterrupt) -> list[Individual]:
-        """The next completion; none if there was none for a second, so that a time limit is seen."""
-        # What was known needs no waiting, but a loop that finds only that must not keep the others waiting for ever.
-        waiting = self._running or self._unsubmitted or self._shared
-        if self._answered and (self._answered_in_a_row < self.n_pending or not waiting):
-            self._answered_in_a_row += 1
-            return [self._answered.popleft()]
-        if self._is_answered_by_journal():
-            individual, out = self.evaluator.next_replayed()
-            self._unsubmitted.remove(individual)
-        elif self._shared:
-            individual = self._shared.popleft()
-            out = self.evaluator.share(individual)
-            self.evaluator.shared += not self.evaluator.is_replaying()
-        else:
-            done = interrupt.wait_for(self.runner)
-            if done is None:
-                return []
-            number, out = done
-            individual = self._running.pop(number)
-        first, *others = self.evaluator.complete(individual, out, algorithm=self)
-        self._answered.extend(others)
-        self._answered_in_a_row = 0
-        return [first]
+            self.advance(infills=Population.create(*([] if done is None else [done])))
 
     def _advance(self, infills: Population | None = None, **kwargs: Any) -> bool:
         generations = self._completed // self.pop_size
@@ -195,7 +144,7 @@ class Asynchronous(Algorithm):
                 stacklevel=2,
             )
             self.termination.terminate()
-        over = self.termination.force_termination or _is_over(self.termination, self)
+        over = self.termination.force_termination or is_over(self.termination, self)
         return over or self._completed // self.pop_size > generations
 
     def _set_optimum(self) -> None:
@@ -205,26 +154,13 @@ class Asynchronous(Algorithm):
         self.opt = front if len(front) else self.archive.least_violating()
 
     def _finalize(self) -> None:
-        self._unsubmitted = deque(self._withdrawn())
-        self._running, self._shared = {}, deque()
-        self.runner.cancel()
+        self.evaluator.withdraw(self.runner)
         self.evaluator.close()
 
     def result(self) -> Result:
         result = super().result()
         result.archive = Population.create(*self.archive.members)
         return result
-
-    def __getstate__(self) -> dict[str, Any]:
-        # What is running here does not run for a copy, which submits it anew.
-        return self.__dict__ | (
-            {"_running": {}, "_shared": deque(), "_unsubmitted": deque(self._withdrawn())}
-            if self.problem is not None
-            else {}
-        )
-
-    def _withdrawn(self) -> list[Individual]:
-        return [*self._running.values(), *self._shared, *self._unsubmitted]
 
     # ---- loops
 
@@ -338,15 +274,6 @@ class Asynchronous(Algorithm):
             excess = np.maximum(0, self._violation - self.slack)
             assigned = reassign(f, excess, self._weights, ideal, worst, self.random_state)
             self._weights = self._weights[assigned]
-
-
-def _is_over(termination: Termination, algorithm: Algorithm) -> bool:
-    """Whether evaluations or time are used up. Other criteria look at generations."""
-    parts = [*getattr(termination, "criteria", ()), *getattr(termination, "terminations", ())]
-    if parts:
-        return (all if isinstance(termination, TerminateIfAll) else any)(_is_over(part, algorithm) for part in parts)
-    counted = isinstance(termination, MaximumFunctionCallTermination | TimeBasedTermination)
-    return counted and termination._update(algorithm) >= 1
 
 
 class SearchOutput(Output):

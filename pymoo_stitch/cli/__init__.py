@@ -2,7 +2,7 @@
 
 In: words. Out: an exit code, and what a command says and writes.
 
-May import: all packages.
+May import: `util`, `supernet`, `runners`, `evaluations`, `algorithms`, `problem`, `problems`, `report`.
 """
 
 import errno

@@ -3,10 +3,12 @@
 In: individuals that an algorithm proposes. Out: their results, each subnetwork's once, on disk before the algorithm sees
 them: from the journal of the same run, from those of others, or from a runner.
 
-May import: `util`, `runners`. Needs no torch.
+May import: `util`, `runners`.
+
+Needs no torch.
 """
 
-from .budget import RunTime, budget_of, max_evals
+from .budget import RunTime, budget_of, is_over, max_evals
 from .description import differences, identity, versions
 from .evaluate import Evaluate
 from .evaluations import Evaluations
@@ -28,6 +30,7 @@ __all__ = [
     "end_interrupted",
     "hypervolume",
     "identity",
+    "is_over",
     "max_evals",
     "versions",
     "write_genotype",

@@ -4,7 +4,9 @@ import time
 from typing import Any
 
 import numpy as np
+from pymoo.core.algorithm import Algorithm
 from pymoo.core.termination import TerminateIfAll, Termination
+from pymoo.termination.max_eval import MaximumFunctionCallTermination
 from pymoo.termination.max_time import TimeBasedTermination
 
 
@@ -25,6 +27,15 @@ def budget_of(termination: Termination, pop_size: int | None) -> int | None:
     generations = getattr(termination, "n_max_gen", None) if pop_size else None
     limit = min(max_evals(termination), np.inf if generations is None else generations * pop_size)
     return int(limit) if np.isfinite(limit) else None
+
+
+def is_over(termination: Termination, algorithm: Algorithm) -> bool:
+    """Whether evaluations or time are used up. Other criteria look at generations."""
+    parts = [is_over(part, algorithm) for part in _parts(termination)]
+    if parts:
+        return all(parts) if isinstance(termination, TerminateIfAll) else any(parts)
+    counted = isinstance(termination, MaximumFunctionCallTermination | TimeBasedTermination)
+    return counted and termination._update(algorithm) >= 1
 
 
 def _parts(termination: Termination) -> list[Termination]:

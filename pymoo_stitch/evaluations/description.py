@@ -1,8 +1,9 @@
 """What a run is, as data: the problem, the algorithm with its options, and the versions of libraries."""
 
-import hashlib
+import inspect
 import json
 import platform
+import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 from pymoo.core.problem import Problem
 
-# ------------------------------------------------------------------------------------------------------ what a run is
+from ..util.digests import digest_arrays
 
 
 def described(thing: Any, *, without: Iterable[str] = ()) -> Any:
@@ -25,7 +26,7 @@ def _described(thing: Any, without: frozenset[str], above: tuple[int, ...]) -> A
     if isinstance(thing, np.generic):
         return thing.item()
     if isinstance(thing, np.ndarray):
-        return digest({"": thing}) if thing.dtype != object else f"objects {thing.shape}"
+        return digest_arrays({"": thing}) if thing.dtype != object else f"objects {thing.shape}"
     if id(thing) in above:
         return "above"
     above = (*above, id(thing))
@@ -35,31 +36,68 @@ def _described(thing: Any, without: frozenset[str], above: tuple[int, ...]) -> A
         return [_described(value, frozenset(), above) for value in thing]
     if isinstance(thing, type) or (callable(thing) and hasattr(thing, "__qualname__")):
         return f"{thing.__module__}.{thing.__qualname__}"
+    then = _then(thing)
     public = {
         name: _described(value, frozenset(), above)
         for name, value in sorted(getattr(thing, "__dict__", {}).items())
         if not name.startswith("_") and name not in without and not isinstance(value, np.random.Generator)
+        if name not in then or value != then[name]  # what is not named has the value of then
     }
     return {"class": f"{type(thing).__module__}.{type(thing).__qualname__}"} | public
 
 
-def digest(arrays: Mapping[str, np.ndarray]) -> str:
-    """A name for the values of arrays, the same in every process."""
-    state = hashlib.blake2b(digest_size=16)
-    for name in sorted(arrays):
-        state.update(f"{name} {arrays[name].dtype} {arrays[name].shape}\n".encode())
-        state.update(np.ascontiguousarray(arrays[name]).tobytes())
-    return state.hexdigest()
+def restore(thing: Any, old: Any) -> None:
+    """Give options that a description does not name the values of then: an option that is added to a class later, and would
+    change what its runs do, has in the class's `then` the value that stands for how it was before.
+
+    An option that was given another value than its default is left as it is, and makes the run another one.
+
+    :param thing: an algorithm, or a part of one.
+    :param old: what a journal says of it.
+    """
+    if not isinstance(old, Mapping):
+        return
+    for name, value in _then(thing).items():
+        if name not in old and getattr(thing, name) == _default(type(thing), name):
+            setattr(thing, name, value)
+    for name, part in getattr(thing, "__dict__", {}).items():
+        if isinstance(old.get(name), Mapping) and old[name].get("class"):
+            restore(part, old[name])
+
+
+def _then(thing: Any) -> Mapping[str, Any]:
+    """The values of then of options that were added to a class, or to one that it inherits from."""
+    return {name: value for kind in type(thing).__mro__ for name, value in vars(kind).get("then", {}).items()}
+
+
+def _default(kind: type, name: str) -> Any:
+    """That of an option of a class, or of one that it inherits from."""
+    for each in kind.__mro__:
+        parameters = inspect.signature(each.__init__).parameters if "__init__" in vars(each) else {}
+        if name in parameters:
+            return parameters[name].default
+    return inspect.Parameter.empty
 
 
 def differences(old: Any, new: Any, name: str = "") -> list[str]:
-    """Where two descriptions differ, as text."""
+    """Where two descriptions differ, as text. Classes and functions are compared by their package and their name: modules
+    inside a package move."""
     if isinstance(old, dict) and isinstance(new, dict):
         names = sorted(old.keys() | new.keys())
         return [
             text for key in names for text in differences(old.get(key), new.get(key), f"{name}.{key}" if name else key)
         ]
-    return [] if old == new else [f"{name} is {_short(old)} in the journal and {_short(new)} here"]
+    return [] if _unmoved(old) == _unmoved(new) else [f"{name} is {_short(old)} in the journal and {_short(new)} here"]
+
+
+_PATH = re.compile(r"([A-Za-z_]\w*)\.(?:[\w<>]+\.)*([A-Za-z_<][\w<>]*)")
+"""Of a class or a function: its package, modules, its name."""
+
+
+def _unmoved(value: Any) -> Any:
+    """Of a path to a class or a function what does not move; any other value itself."""
+    found = _PATH.fullmatch(value) if isinstance(value, str) else None
+    return found.groups() if found else value
 
 
 def _short(value: Any) -> str:
@@ -75,7 +113,7 @@ def identity(problem: Problem) -> dict[str, Any]:
     else:
         every = vars(Problem())
         own = {n: v for n, v in vars(problem).items() if n not in every and isinstance(v, str | float | bool)}
-        own["data"] = digest(
+        own["data"] = digest_arrays(
             {n: v for n, v in vars(problem).items() if isinstance(v, np.ndarray) and v.dtype != object}
         )
     names = ("n_var", "n_obj", "n_ieq_constr", "n_eq_constr")
@@ -83,6 +121,7 @@ def identity(problem: Problem) -> dict[str, Any]:
 
 
 def versions() -> dict[str, str]:
+    """The versions of what a run depends on."""
     found = {"python": platform.python_version()}
     for name in ("pymoo-stitch", "pymoo", "numpy", "torch"):
         with suppress(PackageNotFoundError):

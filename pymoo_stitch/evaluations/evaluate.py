@@ -1,9 +1,13 @@
-"""What runners call."""
+"""What runners call, and a runner for those who have none."""
 
+import time
+from collections import deque
 from typing import Any
 
 import numpy as np
 from pymoo.core.problem import Problem
+
+from ..runners import Function, Result, Runner
 
 
 class Evaluate:
@@ -31,3 +35,39 @@ class Evaluate:
         return [
             {name: values[i] for name, values in out.items()} for out in formatted for i in range(len(X) // len(outs))
         ]
+
+
+class Together(Runner):
+    """In this process, all that is submitted before the first is waited for at once, as pymoo itself does it.
+
+    :param problem: what is evaluated, whatever function is submitted.
+    :param names: the values that pymoo asks for.
+    :param options: of `problem.evaluate`.
+    """
+
+    n_workers = 1
+    utilisation = 1.0
+
+    def __init__(self, problem: Problem, names: list[str], algorithm: Any, options: dict[str, Any]):
+        self._problem = problem
+        self._options = {"return_values_of": names, "return_as_dictionary": True, "algorithm": algorithm, **options}
+        self._queue: list[np.ndarray] = []
+        self._done: deque[tuple[int, Result]] = deque()
+
+    def submit(self, f: Function, x: np.ndarray) -> int:
+        self._queue.append(x)
+        return len(self._queue) - 1
+
+    def wait(self, timeout: float | None = None) -> tuple[int, Result] | None:
+        if not self._done and self._queue:
+            begun = time.time()
+            out = self._problem.evaluate(np.array(self._queue), **self._options)
+            times = {"begun": begun, "ended": time.time()}
+            found = [(name, values) for name, values in out.items() if values is not None]
+            for number in range(len(self._queue)):
+                self._done.append((number, {name: values[number] for name, values in found} | times))
+            self._queue = []
+        return self._done.popleft() if self._done else None
+
+    def cancel(self) -> None:
+        self._queue, self._done = [], deque()

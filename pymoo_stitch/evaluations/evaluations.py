@@ -3,10 +3,10 @@ whatever is known is on disk."""
 
 import copy
 import os
-import time
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
 from typing import Any
@@ -18,12 +18,30 @@ from pymoo.core.individual import Individual
 from pymoo.core.population import Population
 from pymoo.core.problem import Problem
 
+from ..runners import Result, Runner
 from .budget import budget_of
-from .description import described, differences, identity, versions
-from .evaluate import Evaluate
+from .description import described, differences, identity, restore, versions
+from .evaluate import Evaluate, Together
 from .interrupts import HeldInterrupt, end_interrupted
 from .journal import Journal, JournalError, Row, covered, write_genotype
 from .progress import Progress
+from .replay import Replay
+
+Wait = Callable[[Runner], tuple[int, Result] | None]
+"""How a runner's next completion is waited for; None if there is none yet."""
+
+
+@dataclass(eq=False)
+class _Request:
+    """A subnetwork whose result is asked for: the individuals that select it, the first one first."""
+
+    number: int
+    key: Any
+    individuals: list[Individual]
+
+    @property
+    def x(self) -> np.ndarray:
+        return self.individuals[0].X
 
 
 class Evaluations(Evaluator):
@@ -34,8 +52,8 @@ class Evaluations(Evaluator):
     `n_eval`, what pymoo's `("n_evals", N)` looks at, counts real evaluations only, for every algorithm alike.
 
     As a pymoo evaluator: `minimize(problem, algorithm, ("n_evals", 2_000), seed=1, evaluator=Evaluations())`. Each run
-    needs a new one: the counters go on. An algorithm that does not wait calls `request` and `complete`, which is what
-    `eval` does too.
+    needs a new one: the counters go on. An algorithm that does not wait submits individuals (`submit`) and takes them with
+    their results one by one (`next`), which is what `eval` does too.
 
     >>> evaluations = Evaluations()
     >>> result = minimize(get_problem("digits"), GOMEA(pop_size=8), ("n_evals", 20), seed=1, evaluator=evaluations)
@@ -65,7 +83,7 @@ class Evaluations(Evaluator):
     def __init__(
         self,
         *,
-        runner: Any = None,
+        runner: Runner | None = None,
         journal: str | os.PathLike | None = None,
         memo: Iterable[str | os.PathLike] = (),
         progress: bool = False,
@@ -79,16 +97,23 @@ class Evaluations(Evaluator):
         self.skipped_in_a_row = 0
         self.interrupted = False
         self.seconds_before = 0.0  # that the run took before it was cut
-        self._requests = 0  # also those that were taken back
         self._problem: Problem | None = None
-        self._known: dict[Any, tuple[int, dict[str, Any]]] = {}  # shared with copies, who see the first `real` of it
-        self._waiting: dict[Any, list[Individual]] = {}
-        self._journal: Journal | None = None
-        self._replay: deque[Row] = deque()  # what the journal holds and the algorithm has not seen yet
-        self._journaled: dict[int, Mapping[str, Any]] = {}  # by request
-        self._shared: dict[str, Mapping[str, Any]] = {}
-        self._progress: Progress | None = None
         self._f: Evaluate | None = None
+        self._journal: Journal | None = None
+        self._progress: Progress | None = None
+        # What is known: in this run, shared with copies, who see the first `real` of it; in its journal; in those of others.
+        self._known: dict[Any, tuple[int, dict[str, Any]]] = {}
+        self._replay = Replay()
+        self._others: dict[str, Result] = {}
+        # What is asked for, by key, and by where it gets its answer.
+        self._numbered = 0  # requests so far, also those that were taken back
+        self._open: dict[Any, _Request] = {}
+        self._held: dict[int, _Request] = {}  # by number: not placed yet, or to be answered by the journal
+        self._taken: deque[_Request] = deque()  # known from other runs
+        self._running: dict[int, _Request] = {}  # by their number in the runner
+        # Individuals with results that `next` has still to return: their subnetworks needed no evaluation of their own.
+        self._answered: deque[Individual] = deque()
+        self._answered_in_a_row = 0
 
     # ----------------------------------------------------------------------------------------------------- the run
 
@@ -106,19 +131,31 @@ class Evaluations(Evaluator):
             about = (other.run or {}).get("problem")
             if found := differences(about, own, "problem"):
                 raise JournalError(f"{path} is of another problem and cannot be a memo here: {'; '.join(found)}.")
-            self._shared |= {row.key: row.result for row in other.rows() if not row.result["failed"]}
+            self._others |= {row.key: row.result for row in other.rows() if not row.result["failed"]}
             other.close()
         if self.progress:
             self._progress = Progress(algorithm)
 
     def budget(self, of_termination: int | None) -> int | None:
         """The evaluations the whole run was planned for: those of the termination, unless a journal says otherwise."""
-        if self.journal is not None and self._journal is None:
-            self._journal = Journal(self.journal)
-        run = self._journal and self._journal.run
+        run = self._journaled_run()
         return run.get("budget") if run else of_termination
 
+    def restore(self, algorithm: Algorithm) -> None:
+        """Give the algorithm, before it is set up, those options that its journal does not name with the values of then: see
+        `description.restore`."""
+        run = self._journaled_run()
+        if run:
+            restore(algorithm, run.get("algorithm"))
+
+    def _journaled_run(self) -> Mapping[str, Any] | None:
+        """What the journal says of its run, if there is one that has begun."""
+        if self.journal is not None and self._journal is None:
+            self._journal = Journal(self.journal)
+        return self._journal and self._journal.run
+
     def _open_journal(self, algorithm: Algorithm, problem_identity: dict[str, Any]) -> None:
+        self.restore(algorithm)
         budget = self.budget(budget_of(algorithm.termination, getattr(algorithm, "pop_size", None)))
         journal = self._journal
         if not isinstance(algorithm.seed, int | np.integer):
@@ -141,53 +178,158 @@ class Evaluations(Evaluator):
                 f"{journal.path} is the journal of another run: {'; '.join(found)}. Start that run again to resume it, "
                 "or choose another file for this one."
             )
-        self._replay = deque(journal.rows())
+        rows = list(journal.rows())
         begun = datetime.fromisoformat(journal.run["begun"]).timestamp()  # what is older was taken over from other runs
-        results = [row.result for row in self._replay if row.result.get("begun", 0.0) >= begun]
+        results = [row.result for row in rows if row.result.get("begun", 0.0) >= begun]
         times = [(result["begun"], result["ended"]) for result in results]
         self.seconds_before = float(covered(times)[-1]) if times else 0.0
-        self._journaled = {row.request: row.result for row in self._replay}
+        self._replay = Replay(rows, journal.path, journal.run.get("versions"))
 
     def is_replaying(self) -> bool:
         """Whether the journal knows what comes next."""
         return bool(self._replay)
 
-    def next_replayed(self) -> tuple[Individual, Mapping[str, Any]]:
-        """The request that was answered next when the journal was written, and its result."""
-        row = self._replay[0]
-        for individual, *_ in self._waiting.values():
-            if individual.get("request") == row.request:
-                return individual, row.result
-        raise self._astray(row)
+    def end_if_exhausted(self, algorithm: Algorithm) -> None:
+        """Make the algorithm's next generation its last if a long row of requests brought nothing new."""
+        if self.skipped_in_a_row >= self.patience:
+            warnings.warn(
+                f"none of the last {self.skipped_in_a_row:,} individuals was new: the run ends after {self.real:,} "
+                "evaluations. The space may hold no more, or the algorithm has converged.",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+            algorithm.termination.terminate()
 
-    def journaled(self, individual: Individual) -> Callable[[Any], Mapping[str, Any]] | None:
-        """A function that gives what the journal holds of this individual, if it does."""
-        if not self._replay:
-            return None
-        result = self._journaled.get(individual.get("request"))
-        return None if result is None else lambda x: result
+    # -------------------------------------------------------------------------------------------------- one by one
 
-    def share(self, individual: Individual) -> Mapping[str, Any] | None:
-        """What the memo knows of an individual that is to be evaluated, if anything."""
-        return self._shared.get(self._name(individual)) if self._shared else None
+    def room(self, limit: float) -> bool:
+        """Whether one more individual can be submitted, all those in flight counted, so that `n_eval` ends at most at
+        `limit`."""
+        in_flight = self.requested - self.real - self.skipped if self.count_skipped else len(self._open)
+        return self.n_eval + in_flight < limit
 
-    def _take_replayed(self, individual: Individual) -> Mapping[str, Any]:
-        """The journal's next result, which must be that of this individual."""
-        row = self._replay.popleft()
-        if row.request != individual.get("request") or write_genotype(row.x) != write_genotype(individual.X):
-            raise self._astray(row)
-        self.replayed += 1
-        if not self._replay:
-            self._journaled = {}
-        return row.result
+    def submit(self, problem: Problem, individual: Individual) -> bool:
+        """Ask for the result of an individual, which `next` returns when it is there. Whether its subnetwork is new, and
+        neither known from this run nor asked for already."""
+        self._use(problem)
+        key = self._key(individual)
+        number = self._numbered
+        self._numbered += 1
+        self.requested += 1
+        sequence, result = self._known.get(key, (self.real, None))
+        if sequence < self.real:
+            self._skip(individual, result)
+            self._answered.append(individual)
+        elif key in self._open:
+            self._open[key].individuals.append(individual)
+        else:
+            self._open[key] = self._held[number] = _Request(number, key, [individual])
+            return True
+        return False
 
-    def _astray(self, row: Row) -> JournalError:
-        then, now = self._journal.run.get("versions"), versions()
-        found = "; ".join(differences(then, now)) or "the versions of the libraries are the same"
-        return JournalError(
-            f"{self._journal.path} does not fit this run: request {row.request:,} was for another genotype. What is "
-            f"evaluated must depend on nothing but the seed ({found})."
-        )
+    def next(
+        self,
+        runner: Runner,
+        wait: Wait | None = None,
+        *,
+        algorithm: Algorithm | None = None,
+        known_first: int = 1,
+    ) -> Individual | None:
+        """The next of the submitted individuals, with its result, which is in the journal; None if none came while it was
+        waited for. Those of the journal come in its order, then those that other runs know, then those of the runner.
+
+        :param runner: where what is not known is evaluated.
+        :param wait: how to wait for it; by default until something is complete.
+        :param algorithm: whose accuracy threshold goes into the journal.
+        :param known_first: how many that needed no evaluation may come one after another while others wait for theirs.
+        """
+        wait = wait or (lambda runner: runner.wait())
+        return self._next(runner, wait, lambda: _level(algorithm, self.n_eval), known_first)
+
+    def _next(
+        self, runner: Runner, wait: Wait, threshold: Callable[[], float | None], known_first: float
+    ) -> Individual | None:
+        self._place(runner)
+        waiting = self._held or self._taken or self._running
+        if self._answered and (self._answered_in_a_row < known_first or not waiting):
+            self._answered_in_a_row += 1
+            return self._answered.popleft()
+        if self._is_answered_by_journal(runner):
+            if self._replay.next_request not in self._held:
+                raise self._replay.astray()
+            request, out = self._held.pop(self._replay.next_request), {}
+        elif self._taken:
+            request = self._taken.popleft()
+            out = self._others[self._name(request)]
+            self.shared += not self._replay
+        else:
+            done = wait(runner)
+            if done is None:
+                return None
+            request, out = self._running.pop(done[0]), done[1]
+        first, *others = self._complete(request, out, threshold())
+        self._answered.extend(others)
+        self._answered_in_a_row = 0
+        return first
+
+    def _place(self, runner: Runner) -> None:
+        """Decide for each new request where it gets its answer: from the journal, which it then waits for, from other runs'
+        journals, or from the runner."""
+        while self._held and not self._is_answered_by_journal(runner):
+            request = self._held.pop(next(iter(self._held)))
+            if self._others and self._name(request) in self._others:
+                self._taken.append(request)
+            else:
+                journaled = self._replay.result(request.number)
+                f = self._evaluate if journaled is None else lambda x, result=journaled: result
+                self._running[runner.submit(f, request.x)] = request
+
+    @property
+    def _evaluate(self) -> Evaluate:
+        """What runners call: always the same object, for it is known by its identity."""
+        if self._f is None:
+            self._f = Evaluate(self._problem)
+        return self._f
+
+    def _is_answered_by_journal(self, runner: Runner) -> bool:
+        """While it is, nothing is submitted, unless time is virtual: then a clock has to go on as it went."""
+        return bool(self._replay) and not runner.is_virtual
+
+    def _complete(self, request: _Request, out: Result, threshold: float | None) -> list[Individual]:
+        """Commit a result to the journal, unless it is from there, and answer all who wait for it."""
+        if self._replay:
+            result = self._checked(self._replay.take(request.number, request.x))
+            self.replayed += 1
+        else:
+            result = self._checked(out)
+            if self._journal is not None:
+                row = Row(request.number, request.x, self._name(request), result, threshold)
+                self._journal.append(self.real, [row])
+        if len(self._known) != self.real:  # a copy of this has gone another way
+            self._known = dict(islice(self._known.items(), self.real))
+        self._known[request.key] = self.real, result
+        del self._open[request.key]
+        self.real += 1
+        self.n_eval += 1
+        self.failed += bool(result["failed"])
+        self.skipped_in_a_row = 0
+        first, *others = request.individuals
+        _answer(first, result)
+        for other in others:
+            self._skip(other, result)
+        if self._progress is not None:
+            self._progress.show(self.real)
+        return request.individuals
+
+    def withdraw(self, runner: Runner) -> None:
+        """Take everything back from the runner. What was submitted to it is submitted again by the next `next`."""
+        runner.cancel()
+        self._held, self._running, self._taken = self._withdrawn(), {}, deque()
+
+    def _withdrawn(self) -> dict[int, _Request]:
+        """All requests, those first that were placed first."""
+        requests = [*self._running.values(), *self._taken, *self._held.values()]
+        return {request.number: request for request in requests}
 
     # ------------------------------------------------------------------------------------------- as a pymoo evaluator
 
@@ -210,191 +352,41 @@ class Evaluations(Evaluator):
             raise ValueError(
                 "with a journal, say of which algorithm: evaluator.eval(problem, pop, algorithm=algorithm)."
             )
+        runner = self.runner or Together(problem, evaluate_values_of, algorithm, kwargs)
+        level = _level(algorithm, self.n_eval)  # of the whole generation
         with HeldInterrupt() as interrupt:
-            self._eval_held(problem, pop, evaluate_values_of, algorithm, kwargs, interrupt)
+            waiting = {id(individual) for individual in pop}
+            try:
+                for individual in pop:
+                    self.submit(problem, individual)
+                while waiting:
+                    answered = self._next(runner, interrupt.wait_for, lambda: level, known_first=np.inf)
+                    waiting.discard(id(answered))
+                    if interrupt.noted:
+                        raise KeyboardInterrupt
+            except BaseException as error:
+                unfinished = self._take_back(pop, runner)
+                if algorithm is None or not isinstance(error, KeyboardInterrupt):
+                    raise
+                for individual in unfinished:  # pymoo goes on with these once more, as if they had failed
+                    _answer(individual, self._checked({"failed": "interrupted"}))
+                end_interrupted(algorithm)
+                interrupt.noted = False
         if algorithm is not None:
             self.end_if_exhausted(algorithm)
 
-    def _eval_held(
-        self,
-        problem: Problem,
-        pop: Population,
-        names: list[str],
-        algorithm: Any,
-        kwargs: dict[str, Any],
-        interrupt: HeldInterrupt,
-    ) -> None:
-        new: list[Individual] = []
-        results: dict[int, Mapping[str, Any]] = {}  # by request
-        threshold = _level(algorithm, self.n_eval)
-        try:
-            for individual in pop:
-                if self.request(problem, individual):
-                    new.append(individual)
-            waiting = {individual.get("request"): individual for individual in new}
-            while self._replay and self._replay[0].request in waiting:
-                request = self._replay[0].request
-                results[request] = self._take_replayed(waiting.pop(request))
-            if waiting and self._replay:
-                raise self._astray(self._replay[0])
-            for request, individual in list(waiting.items()):
-                if (shared := self.share(individual)) is not None:
-                    self.shared += 1
-                    self._commit([(waiting.pop(request), shared)], threshold, len(results))
-                    results[request] = shared
-            for answers in self._answers(problem, list(waiting.values()), names, algorithm, kwargs, interrupt):
-                answers = [(individual, self._checked(out)) for individual, out in answers]
-                self._commit(answers, threshold, len(results))
-                results |= {individual.get("request"): out for individual, out in answers}
-                if self._progress is not None:
-                    self._progress.show(self.real + len(results))
-        except BaseException as error:
-            unfinished = self._settle_those_of(new, results)
-            if algorithm is None or not isinstance(error, KeyboardInterrupt):
-                self.forget(unfinished)
-                raise
-            self._interrupted(algorithm, unfinished)
-            interrupt.noted = False
-        else:
-            self._settle_those_of(new, results)
+    def _take_back(self, pop: Population, runner: Runner) -> list[Individual]:
+        """Take back the requests of these individuals: those that have no result."""
+        self.withdraw(runner)
+        mine = {id(individual) for individual in pop}
+        self._answered = deque(individual for individual in self._answered if id(individual) not in mine)
+        taken_back = [request for request in self._open.values() if id(request.individuals[0]) in mine]
+        for request in taken_back:
+            del self._open[request.key], self._held[request.number]
+            self.requested -= len(request.individuals)
+        return [individual for request in taken_back for individual in request.individuals]
 
-    def _settle_those_of(self, new: list[Individual], results: Mapping[int, Mapping[str, Any]]) -> list[Individual]:
-        """Make known what is committed; the individuals without a result are returned."""
-        unfinished = []
-        for individual in new:
-            if (result := results.get(individual.get("request"))) is None:
-                unfinished.append(individual)
-            else:
-                self._settle(individual, self._checked(result))
-        return unfinished
-
-    def _answers(
-        self,
-        problem: Problem,
-        new: list[Individual],
-        names: list[str],
-        algorithm: Any,
-        kwargs: dict[str, Any],
-        interrupt: HeldInterrupt,
-    ) -> Iterator[list[tuple[Individual, Mapping[str, Any]]]]:
-        """Evaluate these: each with its result, as they come."""
-        if not new:
-            return
-        if self.runner is None:
-            begun = time.time()
-            X = np.array([individual.X for individual in new])
-            options = {"return_values_of": names, "return_as_dictionary": True, "algorithm": algorithm, **kwargs}
-            out = interrupt.let_through(lambda: problem.evaluate(X, **options))
-            if out is None:
-                raise KeyboardInterrupt
-            times = {"begun": begun, "ended": time.time()}
-            results = [{name: values[i] for name, values in out.items() if values is not None} for i in range(len(new))]
-            yield [(individual, result | times) for individual, result in zip(new, results, strict=True)]
-            return
-        if self._f is None:
-            self._f = Evaluate(problem)
-        running = {self.runner.submit(self._f, individual.X): individual for individual in new}
-        try:
-            while running:
-                done = interrupt.wait_for(self.runner)
-                if done is not None:
-                    yield [(running.pop(done[0]), done[1])]
-                if interrupt.noted:
-                    raise KeyboardInterrupt
-        finally:
-            if running:
-                self.runner.cancel()
-
-    def _interrupted(self, algorithm: Algorithm, unfinished: list[Individual]) -> None:
-        """End the run with what there is: pymoo goes on with these once more, as if they had failed."""
-        for individual in unfinished:
-            others = self._waiting.pop(self._key(individual))
-            self.requested -= len(others)
-            for other in others:
-                _answer(other, self._checked({"failed": "interrupted"}))
-        end_interrupted(algorithm)
-
-    def end_if_exhausted(self, algorithm: Algorithm) -> None:
-        """Make the algorithm's next generation its last if a long row of requests brought nothing new."""
-        if self.skipped_in_a_row >= self.patience:
-            warnings.warn(
-                f"none of the last {self.skipped_in_a_row:,} individuals was new: the run ends after {self.real:,} "
-                "evaluations. The space may hold no more, or the algorithm has converged.",
-                RuntimeWarning,
-                stacklevel=2,
-            )
-            algorithm.termination.terminate()
-
-    # -------------------------------------------------------------------------------------------------- one by one
-
-    def room(self, limit: float) -> bool:
-        """Whether one more request can be made, all those in flight counted, so that `n_eval` ends at most at `limit`."""
-        in_flight = self.requested - self.real - self.skipped if self.count_skipped else len(self._waiting)
-        return self.n_eval + in_flight < limit
-
-    def request(self, problem: Problem, individual: Individual) -> bool:
-        """Whether this individual is to be evaluated. If not, it has its result already, or gets it when the one it
-        equals is complete."""
-        self._use(problem)
-        key = self._key(individual)
-        individual.set("request", self._requests)
-        self._requests += 1
-        self.requested += 1
-        number, result = self._known.get(key, (self.real, None))
-        if number < self.real:
-            self._skip(individual, result)
-        elif key in self._waiting:
-            self._waiting[key].append(individual)
-        else:
-            self._waiting[key] = [individual]
-            return True
-        return False
-
-    def complete(
-        self, individual: Individual, out: Mapping[str, Any], algorithm: Algorithm | None = None
-    ) -> list[Individual]:
-        """Take the result of an individual that was to be evaluated: F, G, H and whatever else the problem gives, or
-        the reason as `failed`. It is committed to the journal, and all who wait for it are answered; they are returned
-        in the order of their requests."""
-        if self._replay:
-            result = self._checked(self._take_replayed(individual))
-        else:
-            result = self._checked(out)
-            self._commit([(individual, result)], _level(algorithm, self.n_eval))
-        answered = self._settle(individual, result)
-        if self._progress is not None:
-            self._progress.show(self.real)
-        return answered
-
-    def _commit(
-        self, answers: list[tuple[Individual, Mapping[str, Any]]], threshold: float | None, ahead: int = 0
-    ) -> None:
-        if self._journal is not None:
-            rows = [
-                Row(individual.get("request"), individual.X, self._name(individual), result, threshold)
-                for individual, result in answers
-            ]
-            self._journal.append(self.real + ahead, rows)
-
-    def _settle(self, individual: Individual, result: dict[str, Any]) -> list[Individual]:
-        key = self._key(individual)
-        first, *others = self._waiting.pop(key)
-        if len(self._known) != self.real:  # a copy of this has gone another way
-            self._known = dict(islice(self._known.items(), self.real))
-        self._known[key] = self.real, result
-        self.real += 1
-        self.n_eval += 1
-        self.failed += bool(result["failed"])
-        self.skipped_in_a_row = 0
-        _answer(first, result)
-        for other in others:
-            self._skip(other, result)
-        return [first, *others]
-
-    def forget(self, individuals: list[Individual]) -> None:
-        """Take back requests that will never be complete."""
-        for individual in individuals:
-            self.requested -= len(self._waiting.pop(self._key(individual)))
+    # ------------------------------------------------------------------------------------------------------- their parts
 
     def _use(self, problem: Problem) -> None:
         if self._problem is None:
@@ -412,9 +404,9 @@ class Evaluations(Evaluator):
             )
         return x.tobytes()
 
-    def _name(self, individual: Individual) -> str:
+    def _name(self, request: _Request) -> str:
         """The key as it stands in a journal."""
-        return str(self._problem.key(individual.X)) if hasattr(self._problem, "key") else write_genotype(individual.X)
+        return str(request.key) if hasattr(self._problem, "key") else write_genotype(request.x)
 
     def _skip(self, individual: Individual, result: dict[str, Any]) -> None:
         self.skipped += 1
@@ -452,20 +444,22 @@ class Evaluations(Evaluator):
     def __deepcopy__(self, memo: dict[int, Any]) -> "Evaluations":
         new = copy.copy(self)
         memo[id(self)] = new
-        new._problem = copy.deepcopy(self._problem, memo)
-        new._waiting = copy.deepcopy(self._waiting, memo)
+        for name in ("_problem", "runner", "_open", "_held", "_answered"):
+            setattr(new, name, copy.deepcopy(getattr(new, name), memo))
         return new
 
     def __getstate__(self) -> dict[str, Any]:
-        # One file has one writer: a copy of what has begun is without.
-        journal = self.journal if self._problem is None else None
+        # One file has one writer: a copy of what has begun is without. What is running here does not run for a copy, which
+        # submits it again.
         return self.__dict__ | {
-            "journal": journal,
+            "journal": self.journal if self._problem is None else None,
             "_journal": None,
             "_progress": None,
-            "_replay": deque(),
-            "_journaled": {},
+            "_replay": Replay(),
             "_f": None,
+            "_held": self._withdrawn(),
+            "_running": {},
+            "_taken": deque(),
         }
 
 

@@ -8,6 +8,8 @@ from typing import Any
 
 from pymoo.core.algorithm import Algorithm
 
+from ..runners import Result, Runner
+
 
 class HeldInterrupt:
     """Holds Ctrl-C back while an algorithm keeps its books: `noted` tells whether it came. It gets through to what is
@@ -42,10 +44,10 @@ class HeldInterrupt:
         finally:
             self._waiting = False
 
-    def wait_for(self, runner: Any) -> Any:
+    def wait_for(self, runner: Runner) -> tuple[int, Result] | None:
         """The runner's next completion; None if there is none for a second, or it was interrupted. Where evaluations happen
         elsewhere a second can be waited for, and nothing is cut in the middle; to press Ctrl-C again does not wait."""
-        if getattr(runner, "is_elsewhere", False):
+        if runner.is_elsewhere:
             return None if self.noted else runner.wait(timeout=1.0)
         return self.let_through(lambda: runner.wait(timeout=1.0))
 

@@ -11,6 +11,7 @@ from pymoo.indicators.hv import Hypervolume
 from pymoo.util.display.output import pareto_front_if_possible
 from tqdm import tqdm
 
+from ..runners import Runner
 from .budget import max_evals
 
 
@@ -24,8 +25,9 @@ class Progress:
         total = int(limit) if np.isfinite(limit) else None
         self._bar = tqdm(total=total, unit=" evaluations", dynamic_ncols=True, mininterval=often)
         self._algorithm = weakref.ref(algorithm)  # so that the bar ends with it
-        if dashboard := getattr(_runner(algorithm), "dashboard", None):
-            self._bar.write(f"Dask's dashboard: {dashboard}", file=sys.stderr)
+        runner = _runner(algorithm)
+        if runner is not None and runner.dashboard:
+            self._bar.write(f"Dask's dashboard: {runner.dashboard}", file=sys.stderr)
         self._shown: tuple[Any, str] = None, ""
 
     def show(self, real: int) -> None:
@@ -54,7 +56,7 @@ class Progress:
         self._bar.close()
 
 
-def _runner(algorithm: Algorithm) -> Any:
+def _runner(algorithm: Algorithm) -> Runner | None:
     return getattr(algorithm, "runner", None) or getattr(algorithm.evaluator, "runner", None)
 
 

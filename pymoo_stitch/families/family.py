@@ -4,7 +4,6 @@ list of networks that this gives.
 A family is a supernet with particular links. What it adds is the list: few enough networks to evaluate them all, in the
 order of their cost, one of which is chosen by a number."""
 
-import hashlib
 import math
 import os
 import warnings
@@ -20,6 +19,7 @@ from ..fitting import FitReport
 from ..network import Network, Normalization, import_networks
 from ..stitches import Link, check_options
 from ..supernet import Outline, Space, Subnetwork, Supernet
+from ..util.digests import digest
 from ..util.tables import table
 from .links import _around_final_norm, _by_cost, _stages, family_links
 from .switching import Switchable, dearest
@@ -222,9 +222,7 @@ class Family(Space):
 
     def digest(self) -> str:
         """A name for what the networks of this family compute, weights included, and for their order."""
-        listed = hashlib.blake2b(np.packbits(self.genotypes, axis=1).tobytes(), digest_size=32)
-        listed.update(self.supernet.digest().encode())
-        return listed.hexdigest()
+        return digest([np.packbits(self.genotypes, axis=1), self.supernet.digest()], size=32)
 
     # ------------------------------------------------------------------------------------------------------------- printing
 

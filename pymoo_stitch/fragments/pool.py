@@ -1,6 +1,5 @@
 """Pools: the fragments of several networks, and what can be made of them ([SF])."""
 
-import hashlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import cached_property
@@ -10,7 +9,8 @@ import numpy as np
 import torch
 
 from ..network import ImageLimits, Network, as_floats, check_networks
-from ..supernet import Contents, Space, check_genotype, digest, structure
+from ..supernet import Contents, Space, check_genotype, digest_contents, structure
+from ..util.digests import digest
 from ._beginnings import BATCH, Beginnings, Prefix
 from ._joints import Joints
 from .chain import Chain
@@ -190,14 +190,13 @@ class Pool(Space):
     @cached_property
     def structure(self) -> bytes:
         """A digest of networks and the kind of stitches, not of the weights. Part of every key."""
-        own = structure(self.networks, ()) + self.joints.kind.encode()
-        return hashlib.blake2b(own, digest_size=16).digest()
+        return bytes.fromhex(digest([structure(self.networks, ()), self.joints.kind]))
 
     def digest(self) -> str:
         """A name for what the chains of this pool compute: weights, images and how stitches are fitted."""
         contents = Contents(self.networks, (), {"images": self.images})
-        own = f"{digest(contents)} {self.joints.kind} {self.beginnings.positions} {self.beginnings.ridge} {BATCH}"
-        return hashlib.blake2b(own.encode(), digest_size=32).hexdigest()
+        fitted = f"{self.joints.kind} {self.beginnings.positions} {self.beginnings.ridge} {BATCH}"
+        return digest([f"{digest_contents(contents)} {fitted}"], size=32)
 
     def __repr__(self) -> str:
         parts = ", ".join(f"{name} with {len(found)} fragments" for name, found in self._by_network.items())

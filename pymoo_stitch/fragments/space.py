@@ -1,6 +1,5 @@
 """All chains of a pool as a space that genotypes select from, for a search by evolution ([SF], in binary)."""
 
-import hashlib
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from itertools import pairwise
@@ -8,6 +7,7 @@ from itertools import pairwise
 import numpy as np
 
 from ..supernet import Space, check_genotype
+from ..util.digests import digest
 from .chain import Chain
 from .fragment import Fragment, follows
 from .pool import Pool
@@ -163,7 +163,7 @@ class ChainSpace(Space):
             [f"{source} {target}" for source, target in self.jumps],
             self.first.tolist(),
         )
-        return hashlib.blake2b(repr(own).encode(), digest_size=16).hexdigest()
+        return digest([repr(own)])
 
     def __repr__(self) -> str:
         names = ", ".join(network.name for network in self.pool.networks)

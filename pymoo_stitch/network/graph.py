@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 from torch import fx, nn
 from torch._subclasses import FakeTensorMode
@@ -84,6 +85,11 @@ class Node:
 
     def weights(self) -> list[str]:
         return [value.name for value in self.values() if isinstance(value, Weight)]
+
+
+def raw(tensor: torch.Tensor) -> np.ndarray:
+    """The bytes of a tensor, of whatever type."""
+    return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
 
 
 def leaves(argument: Any) -> Iterator[Any]:

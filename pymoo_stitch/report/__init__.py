@@ -3,7 +3,9 @@
 In: journals, and the problem that was searched. Out: runs as arrays (`Run`), algorithms compared (`Comparison`), and a
 `Report` with tables, plots, drawings and files, from which one network is chosen.
 
-May import: all packages but `cli`. `runs` and `comparison` need no torch.
+May import: `util`, `network`, `stitches`, `supernet`, `task`, `runners`, `evaluations`, `algorithms`, `problem`.
+
+Of its modules, `runs` and `comparison` need no torch.
 """
 
 from typing import TYPE_CHECKING

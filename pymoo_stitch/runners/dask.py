@@ -14,7 +14,7 @@ import time
 import uuid
 import warnings
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +26,7 @@ import numpy as np
 from distributed import Client, Future, KilledWorker, LocalCluster, Nanny, get_worker
 from distributed.diagnostics.plugin import WorkerPlugin
 
-from .serial import Function, all_of, attempt
+from .base import Function, Result, Runner, attempt
 
 TRIES = 3
 """After this many workers that died of a group, each of its genotypes is tried alone, and after as many more it has failed.
@@ -50,7 +50,7 @@ class _Job:
     is_suspect: bool = False  # its worker died
 
 
-class DaskRunner:
+class DaskRunner(Runner):
     """Evaluates on a Dask cluster: one that it starts on this machine and ends, or one that is there.
 
     >>> with DaskRunner(n_workers=2) as runner:
@@ -77,7 +77,7 @@ class DaskRunner:
     :param security: Dask's `Security` object, for a cluster that speaks TLS.
     """
 
-    is_elsewhere = True  # wait() waits, and evaluates nothing itself
+    is_elsewhere = True
 
     def __init__(
         self,
@@ -135,7 +135,7 @@ class DaskRunner:
         self._futures: dict[str, Future] = {}
         self._finished: queue.SimpleQueue[Future] = queue.SimpleQueue()
         self._outcomes: dict[str, tuple[Future, Any]] = {}  # of futures, not taken yet
-        self._results: deque[tuple[int, Mapping[str, Any]]] = deque()
+        self._results: deque[tuple[int, Result]] = deque()
         self._names: dict[int, tuple[str, Function]] = {}  # of functions the workers have, by identity
         self._trial = ""  # the key of the suspect that is tried
         self._submitted = self._groups = 0
@@ -158,7 +158,7 @@ class DaskRunner:
         self._submitted += 1
         return self._submitted - 1
 
-    def wait(self, timeout: float | None = None) -> tuple[int, Mapping[str, Any]] | None:
+    def wait(self, timeout: float | None = None) -> tuple[int, Result] | None:
         until = math.inf if timeout is None else time.monotonic() + timeout
         while not self._results:
             if not self._in_flight and not self._waiting and not self._suspects:
@@ -188,10 +188,6 @@ class DaskRunner:
         kept = {name: getattr(self, name) for name in ("_submitted", "_started", "_busy", "_groups")}
         self._begin_anew()
         self.__dict__.update(kept)
-
-    def __call__(self, f: Function, xs: Iterable[np.ndarray]) -> list[Mapping[str, Any]]:
-        """All of these, for pymoo's own algorithms: `Problem(elementwise_runner=runner)`."""
-        return all_of(self, f, xs)
 
     @property
     def utilisation(self) -> float:
@@ -380,7 +376,7 @@ class _Uninterrupted(WorkerPlugin):
         signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def _evaluate(name: str, X: np.ndarray, limit: float | None) -> tuple[str, float, float, list[Mapping[str, Any]]]:
+def _evaluate(name: str, X: np.ndarray, limit: float | None) -> tuple[str, float, float, list[Result]]:
     """What a worker does with a group."""
     worker = get_worker()
     watchdog = threading.Timer(limit or 0, os._exit, (1,))  # what hangs in a library cannot be ended otherwise

@@ -2,15 +2,15 @@
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
-Function = Callable[[np.ndarray], Mapping[str, Any]]
+from .base import Function, Result, Runner, attempt
 
 
-class SerialRunner:
+class SerialRunner(Runner):
     """Evaluates in this process, in the order of submission, when waited for."""
 
     n_workers = 1
@@ -27,7 +27,7 @@ class SerialRunner:
         self._submitted += 1
         return self._submitted - 1
 
-    def wait(self, timeout: float | None = None) -> tuple[int, Mapping[str, Any]] | None:
+    def wait(self, timeout: float | None = None) -> tuple[int, Result] | None:
         """An evaluation, once begun, is not interrupted."""
         if not self._queue:
             return None
@@ -40,7 +40,7 @@ class SerialRunner:
     def cancel(self) -> None:
         self._queue.clear()
 
-    def __call__(self, f: Function, xs: Iterable[np.ndarray]) -> list[Mapping[str, Any]]:
+    def __call__(self, f: Function, xs: Iterable[np.ndarray]) -> list[Result]:
         self._start()
         start = time.perf_counter()
         results = [f(x) for x in xs]
@@ -57,27 +57,3 @@ class SerialRunner:
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_queue": deque(), "busy": 0.0, "_started": None}
-
-
-def attempt(f: Function, x: np.ndarray) -> Mapping[str, Any]:
-    """f(x), or the reason why there is none."""
-    try:
-        return f(x)
-    except Exception as error:
-        return {"failed": f"{type(error).__name__}: {error}"}
-
-
-def all_of(runner: Any, f: Function, xs: Iterable[np.ndarray]) -> list[Mapping[str, Any]]:
-    """The results of all of these from a runner that has nothing else to do, in their order; a failure is an error."""
-    try:
-        order = {runner.submit(f, x): i for i, x in enumerate(xs)}
-        results: list[Any] = [None] * len(order)
-        for _ in range(len(order)):
-            number, result = runner.wait()
-            if "failed" in result and "F" not in result:
-                raise RuntimeError(f"an evaluation failed: {result['failed']}")
-            results[order[number]] = result
-    except BaseException:
-        runner.cancel()  # nobody will ask for the others
-        raise
-    return results

@@ -2,13 +2,13 @@
 
 import heapq
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from .serial import Function, all_of, attempt
+from .base import Function, Result, Runner, attempt
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Event:
     ended: float
 
 
-class SimulatedRunner:
+class SimulatedRunner(Runner):
     """`n_workers` workers whose evaluations take virtual time and happen at once, when they end, in this process.
 
     Events are ordered by the time of completion, ties by number: with the same seeds, a run has the same `log`.
@@ -38,7 +38,7 @@ class SimulatedRunner:
     :param overhead: virtual seconds that the scheduler, who does one thing at a time, takes to begin an evaluation.
     """
 
-    is_virtual = True  # what a journal knows is asked for all the same, so that the clock goes as it went
+    is_virtual = True
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class SimulatedRunner:
         self._start()
         return self._submitted - 1
 
-    def wait(self, timeout: float | None = None) -> tuple[int, Mapping[str, Any]] | None:
+    def wait(self, timeout: float | None = None) -> tuple[int, Result] | None:
         """There is no real time to wait for: `timeout` has no effect."""
         if not self._running:
             return None
@@ -83,10 +83,6 @@ class SimulatedRunner:
     def cancel(self) -> None:
         self._in_vain += self._unfinished()
         self._begin_anew()
-
-    def __call__(self, f: Function, xs: Iterable[np.ndarray]) -> list[Mapping[str, Any]]:
-        """All of these, until the last is done: what a generational algorithm does with the workers."""
-        return all_of(self, f, xs)
 
     @property
     def utilisation(self) -> float:

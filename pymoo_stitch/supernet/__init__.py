@@ -8,7 +8,7 @@ May import: `util`, `network`, `stitches`.
 
 from .export import check_path, read_about
 from .space import Outline, Space, check_genotype
-from .storage import Contents, digest, structure
+from .storage import Contents, digest_contents, structure
 from .subnetwork import Step, Subnetwork, key
 from .supernet import Supernet
 
@@ -21,7 +21,7 @@ __all__ = [
     "Supernet",
     "check_genotype",
     "check_path",
-    "digest",
+    "digest_contents",
     "key",
     "read_about",
     "structure",

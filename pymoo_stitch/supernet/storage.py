@@ -4,13 +4,13 @@ A file is data. Reading one looks operators up among those allowed, builds stitc
 every name, shape and cost against what the operators themselves give; it never evaluates anything that stands in the
 file. A digest over the whole content finds accidental changes."""
 
-import hashlib
 import json
 import math
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import nn
 
-from ..network import INPUT, Batch, Device, Network, Node, Ref, Tap, Trained, Weight, lookup, run_without_computing
+from ..network import INPUT, Batch, Device, Network, Node, Ref, Tap, Trained, Weight, lookup, raw, run_without_computing
 from ..stitches import Link
+from ..util.digests import digest, heading
 from ..util.files import no_constant, written_whole
 
 FORMAT = "pymoo-stitch supernet 2"
@@ -55,7 +56,7 @@ def save(contents: Contents, path: str | os.PathLike) -> None:
             raise OSError(f"cannot save to {path}: {error}") from error
 
 
-def digest(contents: Contents) -> str:
+def digest_contents(contents: Contents) -> str:
     """A name for the structure and all weights, the same in every process."""
     return _digest(_dumps(describe(contents.networks, contents.links)), _tensors(contents))
 
@@ -113,7 +114,7 @@ def describe(networks: Sequence[Network], links: Iterable[Link]) -> dict[str, An
 
 def structure(networks: Sequence[Network], links: Iterable[Link]) -> bytes:
     """A digest of the structure, the same in every process."""
-    return hashlib.blake2b(_dumps(describe(networks, links)).encode(), digest_size=16).digest()
+    return bytes.fromhex(digest([_dumps(describe(networks, links))]))
 
 
 def _dumps(document: Mapping[str, Any]) -> str:
@@ -121,12 +122,8 @@ def _dumps(document: Mapping[str, Any]) -> str:
 
 
 def _digest(text: str, tensors: Mapping[str, torch.Tensor]) -> str:
-    state = hashlib.blake2b(text.encode(), digest_size=32)
-    for name in sorted(tensors):
-        tensor = tensors[name]
-        state.update(f"\n{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
-        state.update(tensor.reshape(-1).view(torch.uint8).numpy())
-    return state.hexdigest()
+    parts = (part for name in sorted(tensors) for part in ("\n", heading(name, tensors[name]), raw(tensors[name])))
+    return digest(chain([text], parts), size=32)
 
 
 # -------------------------------------------------------------------------------------------------------------- writing

@@ -1,6 +1,5 @@
 """Subnetworks: what genotypes select, as steps that run through networks and stitches."""
 
-import hashlib
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,6 +12,7 @@ from torch import fx, nn
 
 from ..network import INPUT, GraphBuilder, Network, Node
 from ..stitches import Link
+from ..util.digests import digest
 
 if TYPE_CHECKING:
     from ..fitting import FitReport
@@ -146,4 +146,4 @@ class Subnetwork(ABC):
 def key(structure: bytes, decisions: np.ndarray) -> str:
     """A subnetwork's key, from a digest of what its space is made of and the variables that are active and 1."""
     # The letter before it: pymoo turns into floats what can be read as one, and some digests can.
-    return "s" + hashlib.blake2b(np.packbits(decisions).tobytes(), key=structure, digest_size=16).hexdigest()
+    return "s" + digest([np.packbits(decisions)], key=structure)

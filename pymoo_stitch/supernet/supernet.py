@@ -191,7 +191,7 @@ class Supernet(Space):
 
     def digest(self) -> str:
         """A name for what this supernet computes, weights included: two that compute the same have the same."""
-        return storage.digest(self._contents())
+        return storage.digest_contents(self._contents())
 
     def _contents(self) -> storage.Contents:
         return storage.Contents(self.networks, self.links, self.stitches.state_dict(), self.bound, self.dropped)

@@ -1,6 +1,5 @@
 """One split of a task: images and labels in a fixed order, whatever they come from."""
 
-import hashlib
 import itertools
 import warnings
 from collections.abc import Iterator, Sequence
@@ -11,7 +10,8 @@ import torch
 from torch.utils.data import DataLoader, Dataset, SequentialSampler, Subset
 from tqdm import tqdm
 
-from ..network import ImageLimits, Network, are_unit_images
+from ..network import ImageLimits, Network, are_unit_images, raw
+from ..util.digests import digest
 from .metrics import IGNORED
 
 CACHE = 2**31
@@ -65,12 +65,8 @@ class Split:
 
     def digest(self) -> str:
         """A name for all images and labels, the same in every process."""
-        state = hashlib.blake2b(digest_size=16)
-        for images, labels in self.batches(256):
-            for part in (images, labels) if labels is not None else (images,):
-                state.update(f"{part.dtype} {tuple(part.shape)}\n".encode())
-                state.update(part.contiguous().numpy())
-        return state.hexdigest()
+        tensors = (part for batch in self.batches(256) for part in batch if part is not None)
+        return digest(part for tensor in tensors for part in (f"{tensor.dtype} {tuple(tensor.shape)}\n", raw(tensor)))
 
     def labels(self) -> torch.Tensor | None:
         """All labels, if there are any."""

@@ -14,6 +14,7 @@ from pymoo.optimize import minimize
 
 from pymoo_stitch import Evaluations
 from pymoo_stitch.algorithms import nsga2
+from pymoo_stitch.runners import SerialRunner, SimulatedRunner
 
 
 class Halves(Problem):
@@ -61,16 +62,34 @@ def test_each_key_is_evaluated_once_and_the_memo_changes_no_result(batches, keys
 def test_what_is_in_flight_is_shared():
     problem, evaluations = Halves(), Evaluations()
     first, same, other = (Individual(X=np.array(x, dtype=bool)) for x in ([1] * 8, [1] * 4 + [0] * 4, [0] * 8))
-    assert evaluations.request(problem, first)
-    assert not evaluations.request(problem, same)
-    assert evaluations.request(problem, other)
-    assert not same.evaluated
-    assert evaluations.complete(first, {"F": np.array([1.0, 2.0]), "note": 7}) == [first, same]
+    runner = SerialRunner()
+    assert evaluations.submit(problem, first)
+    assert not evaluations.submit(problem, same)
+    assert evaluations.submit(problem, other)
+    assert evaluations.next(runner) is first
+    assert [x.tolist() for x in problem.evaluated] == [[True] * 8]
     assert (same.F == first.F).all()
-    assert same.get("note") == 7
-    evaluations.forget([other])
-    assert (evaluations.requested, evaluations.real, evaluations.skipped) == (2, 1, 1)
-    assert evaluations.request(problem, other)
+    assert same.get("note") == first.get("note") == 0
+    assert not other.evaluated
+    assert (evaluations.requested, evaluations.real, evaluations.skipped) == (3, 1, 1)
+    assert evaluations.next(runner) is same
+    assert not evaluations.submit(problem, first)
+    assert evaluations.next(runner, known_first=0) is other  # who waits for an evaluation is not overtaken for ever
+    assert evaluations.next(runner) is first
+    assert (evaluations.requested, evaluations.real, evaluations.skipped) == (4, 2, 2)
+
+
+def test_what_is_withdrawn_is_submitted_again():
+    problem, evaluations, runner = Halves(), Evaluations(), SimulatedRunner(2)
+    both = [Individual(X=np.array(x, dtype=bool)) for x in ([1] * 8, [0] * 8)]
+    for individual in both:
+        evaluations.submit(problem, individual)
+    assert evaluations.next(runner, lambda runner: None) is None
+    evaluations.withdraw(runner)
+    assert runner.wait() is None
+    assert [evaluations.next(runner) for _ in both] == both
+    assert evaluations.next(runner) is None
+    assert (evaluations.requested, evaluations.real, evaluations.skipped) == (2, 2, 0)
 
 
 def test_skipped_ones_count_if_asked():
@@ -125,7 +144,7 @@ def test_nobody_can_change_what_is_known():
 def test_genotypes_of_objects_need_a_key():
     problem = Halves(keys=False)
     with pytest.raises(TypeError, match=r"give the problem a key\(x\)"):
-        Evaluations().request(problem, Individual(X={"a": 1}))
+        Evaluations().submit(problem, Individual(X={"a": 1}))
 
 
 class Plain(Problem):
@@ -187,10 +206,14 @@ def test_pickled_with_requests_in_flight():
     problem, evaluations = Halves(keys=False), Evaluations()
     individual = Individual(X=np.ones(8, dtype=bool))
     problem.bad = None
-    evaluations.request(problem, individual)
+    evaluations.submit(problem, individual)
+    evaluations.next(SimulatedRunner(2), lambda runner: None)  # it is with a runner, who has not answered
     evaluations, problem, individual = pickle.loads(pickle.dumps((evaluations, problem, individual)))
-    assert not evaluations.request(problem, Individual(X=np.ones(8, dtype=bool)))
-    assert len(evaluations.complete(individual, {"F": np.zeros(2)})) == 2
+    other, runner = Individual(X=np.ones(8, dtype=bool)), SerialRunner()
+    problem.bad = lambda x: False
+    assert not evaluations.submit(problem, other)
+    assert [evaluations.next(runner), evaluations.next(runner)] == [individual, other]
+    assert len(problem.evaluated) == evaluations.real == 1
 
 
 def test_a_budget_is_one_of_real_evaluations_also_for_nsga2():

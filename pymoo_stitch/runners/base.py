@@ -1,0 +1,74 @@
+"""What a runner is."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+Result = Mapping[str, Any]
+"""What came of an evaluation; of a function that raised an exception, {"failed": reason}."""
+
+Function = Callable[[np.ndarray], Result]
+"""What is evaluated, given a genotype. It may have a method `group(X)` that gives the results of several at once."""
+
+
+class Runner(ABC):
+    """Takes functions of one genotype and gives back what they return.
+
+    Any number may be submitted at a time; a runner starts them in that order. To each result it adds `begun` and `ended`, in
+    seconds, and the `worker`, if there are several. A copy of a runner, pickled or not, has the same workers and nothing to
+    do."""
+
+    n_workers: int
+    """How many evaluations happen at a time."""
+
+    is_elsewhere: bool = False
+    """Whether `wait` evaluates nothing itself, so that to wait for it can be cut at any time."""
+
+    is_virtual: bool = False
+    """Whether its time is virtual. What a journal knows is submitted all the same, so that the clock goes as it went."""
+
+    dashboard: str | None = None
+    """The address of a page that shows what the workers do, if there is one."""
+
+    @abstractmethod
+    def submit(self, f: Function, x: np.ndarray) -> int:
+        """Queue f(x): its number."""
+
+    @abstractmethod
+    def wait(self, timeout: float | None = None) -> tuple[int, Result] | None:
+        """The next that is done, its number and its result; None when the time, in seconds, is over or nothing is queued."""
+
+    @abstractmethod
+    def cancel(self) -> None:
+        """Forget all that is queued or running."""
+
+    @property
+    @abstractmethod
+    def utilisation(self) -> float:
+        """The part of the workers' time so far in which they worked."""
+
+    def __call__(self, f: Function, xs: Iterable[np.ndarray]) -> list[Result]:
+        """[f(x) for x in xs], for pymoo's own algorithms: `Problem(elementwise_runner=runner)`. The runner has nothing else to
+        do; a failure is an error."""
+        try:
+            order = {self.submit(f, x): i for i, x in enumerate(xs)}
+            results: list[Any] = [None] * len(order)
+            for _ in range(len(order)):
+                number, result = self.wait()
+                if "failed" in result and "F" not in result:
+                    raise RuntimeError(f"an evaluation failed: {result['failed']}")
+                results[order[number]] = result
+        except BaseException:
+            self.cancel()  # nobody will ask for the others
+            raise
+        return results
+
+
+def attempt(f: Function, x: np.ndarray) -> Result:
+    """f(x), or the reason why there is none."""
+    try:
+        return f(x)
+    except Exception as error:
+        return {"failed": f"{type(error).__name__}: {error}"}
