@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .comparison import compare as compare
     from .comparison import file_name as file_name
     from .drawing import draw_subnetwork as draw_subnetwork
-    from .plots import plot_fronts as plot_fronts
+    from .fronts import plot_fronts as plot_fronts
     from .plots import plot_hypervolume as plot_hypervolume
     from .plots import plot_reliability as plot_reliability
     from .plots import plot_stitches as plot_stitches
@@ -32,7 +32,8 @@ __getattr__, __dir__, __all__ = lazy(
     {
         "comparison": ["Comparison", "Difference", "compare", "file_name"],
         "drawing": ["draw_subnetwork"],
-        "plots": ["plot_fronts", "plot_hypervolume", "plot_reliability", "plot_stitches"],
+        "fronts": ["plot_fronts"],
+        "plots": ["plot_hypervolume", "plot_reliability", "plot_stitches"],
         "report": ["Point", "Report"],
         "runs": ["Run"],
         "segments": ["describe_subnetwork"],

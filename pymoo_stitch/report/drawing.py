@@ -11,7 +11,7 @@ from matplotlib.path import Path
 
 from ..network import Network
 from ..supernet import Subnetwork
-from .plots import HATCHES, PALETTE, elided, human, lighter, settled, text_width
+from ._looks import HATCHES, PALETTE, elided, human, lighter, settled, text_width
 from .segments import Segment, results, segments, stitch_label
 
 # All lengths are in inches, fonts in points.

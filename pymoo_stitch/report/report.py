@@ -21,7 +21,8 @@ from ..util.fronts import dominates, front_of
 from ..util.tables import table
 from .comparison import Comparison
 from .drawing import draw_subnetwork
-from .plots import plot_fronts, plot_hypervolume, plot_reliability, plot_stitches
+from .fronts import plot_fronts
+from .plots import plot_hypervolume, plot_reliability, plot_stitches
 from .runs import Run
 
 

@@ -23,7 +23,7 @@ from pymoo_stitch.report import (
     plot_reliability,
     plot_stitches,
 )
-from pymoo_stitch.report.plots import PALETTE, human
+from pymoo_stitch.report._looks import PALETTE, human
 from pymoo_stitch.report.segments import segments, stitch_label
 from pymoo_stitch.task import reliability
 
