@@ -17,6 +17,8 @@ from .segments import Segment, results, segments, stitch_label
 # All lengths are in inches, fonts in points.
 _SMALL, _NAME = 7.5, 9
 _GAP = 0.16  # between blocks of a lane
+_PADDING = 0.16  # around text
+_INSET = 0.09  # from the start of a block to its first arrow
 _UNUSED = 0.3  # the least width of a part that is left out
 _LINE = 0.14  # from one line of text to the next
 _LEVEL = 0.09  # between lines that run side by side
@@ -34,16 +36,15 @@ class _Layout:
     lines: dict[int, list[str]]  # of each block
     block_height: float
     label_height: float
+    ends: dict[str, float]  # of each lane
     spans: dict[int, tuple[float, float]] = field(default_factory=dict)  # of each block
     stitches: dict[int, float] = field(default_factory=dict)
-    ends: dict[str, float] = field(default_factory=dict)  # of each lane
     unused: dict[str, list[tuple[float, float]]] = field(default_factory=lambda: defaultdict(list))
-
-    label_end: float = 0.0  # of the last stitch
+    free: float = 0.0  # where the label of the next stitch may begin
 
     @property
     def width(self) -> float:
-        return max(self.label_end, *self.ends.values())
+        return max(0.0 if self.upright else self.free - _PADDING, *self.ends.values())
 
 
 @settled
@@ -90,51 +91,70 @@ def draw_subnetwork(subnetwork: Subnetwork) -> Figure:
 
 
 def _lay_out(parts: Sequence[Segment], networks: Sequence[Network], total: int, upright: bool) -> _Layout:
-    lines = {i: _block_lines(part, total) for i, part in enumerate(parts) if part.network}
-    longest = max(text_width(line, _SMALL) for block in lines.values() for line in block) + 0.16
-    labels = {i: stitch_label(part.link) for i, part in enumerate(parts) if part.link}
-    widest = max((text_width(label, _SMALL) for label in labels.values()), default=0)
-    height = longest if upright else 0.16 + _LINE * max(map(len, lines.values()))
-    layout = _Layout(upright, lines, max(height, 0.5), widest if upright and labels else _LINE)
-    reach = {network.name: 0 for network in networks}  # positions below it are drawn
-    layout.ends = {network.name: 0.35 for network in networks}
-    entered: dict[int, int] = {}  # a stitch → the block at which it arrives
-    free = 0.0  # where the label of the next stitch may begin
+    layout = _empty_layout(parts, networks, total, upright)
+    reach = dict.fromkeys(layout.ends, 0)  # of each lane: the nodes before it have been placed, or left out
     for i, part in enumerate(parts):
-        if part.link:
-            continue
-        name = part.network.name
-        start = layout.ends[name] + _GAP
-        left_out = _left_out(parts, part.network, reach[name], part.nodes[0])
-        before = start
-        start += (_UNUSED + _GAP) * left_out
-        arriving = [read for read in part.reads if parts[read].link and read not in entered]
-        for read in part.reads:
-            source = read if parts[read].network else parts[read].reads[0]
-            if read in arriving or parts[read].network:
-                start = max(start, layout.spans[source][1] + _GAP)
-        inside, needed = 0.09, 0.0
-        if arriving:
-            start = max(start, free - inside)
-        for read in arriving:
-            entered[read] = i
-            layout.stitches[read] = start + inside
-            inside += 0.2 if upright else text_width(labels[read], _SMALL) + 0.16
-            free = start + inside
-            needed = layout.stitches[read] - start + 0.1  # a label may reach beyond the block, but not its arrow
-        thick = _LINE * len(lines[i]) + 0.12 if upright else max(text_width(line, _SMALL) for line in lines[i]) + 0.16
-        layout.spans[i] = start, start + max(thick, needed)
-        if left_out:
-            layout.unused[name].append((before, start - _GAP))
-        layout.ends[name] = layout.spans[i][1]
-        reach[name] = max(reach[name], part.nodes[-1] + 1)
+        if part.network:
+            name = part.network.name
+            left_out = _left_out(parts, part.network, reach[name], part.nodes[0])
+            _place_block(layout, parts, i, left_out)
+            reach[name] = max(reach[name], part.nodes[-1] + 1)
     for network in networks:
         if _left_out(parts, network, reach[network.name], len(network.nodes)):
-            end = max([layout.ends[network.name] + _GAP + _UNUSED, *(layout.ends.values())])
-            layout.unused[network.name].append((layout.ends[network.name] + _GAP, end))
-            layout.ends[network.name] = end
-    layout.label_end = 0.0 if upright else free - 0.16
+            _place_rest(layout, network.name)
     return layout
+
+
+def _empty_layout(parts: Sequence[Segment], networks: Sequence[Network], total: int, upright: bool) -> _Layout:
+    """All lanes are as high as the highest block, and there is room for the highest label of a stitch."""
+    lines = {i: _block_lines(part, total) for i, part in enumerate(parts) if part.network}
+    longest = max(text_width(line, _SMALL) for block in lines.values() for line in block) + _PADDING
+    labels = [text_width(stitch_label(part.link), _SMALL) for part in parts if part.link]
+    height = longest if upright else _PADDING + _LINE * max(map(len, lines.values()))
+    ends = {network.name: 0.35 for network in networks}
+    return _Layout(upright, lines, max(height, 0.5), max(labels) if upright and labels else _LINE, ends)
+
+
+def _place_block(layout: _Layout, parts: Sequence[Segment], i: int, left_out: bool) -> None:
+    """Behind the last block of its lane, with an outline between if nodes are left out there, and behind all blocks
+    it reads, be it through stitches."""
+    name, reads = parts[i].network.name, parts[i].reads
+    begin = layout.ends[name] + _GAP
+    sources = [parts[read].reads[0] if parts[read].link else read for read in reads]
+    start = max([begin + (_UNUSED + _GAP) * left_out, *(layout.spans[source][1] + _GAP for source in sources)])
+    arriving = [read for read in reads if parts[read].link and read not in layout.stitches]
+    if arriving:
+        start = max(start, layout.free - _INSET)
+    needed = _place_stitches(layout, parts, arriving, start)
+    layout.ends[name] = start + max(_block_width(layout, i), needed)
+    layout.spans[i] = start, layout.ends[name]
+    if left_out:
+        layout.unused[name].append((begin, start - _GAP))
+
+
+def _place_stitches(layout: _Layout, parts: Sequence[Segment], arriving: Iterable[int], start: float) -> float:
+    """One beside another, where a block starts; gives the width this block needs for their arrows. A label may reach
+    beyond the block, but not its arrow."""
+    inside, needed = _INSET, 0.0
+    for i in arriving:
+        layout.stitches[i] = start + inside
+        needed = layout.stitches[i] - start + 0.1
+        inside += 0.2 if layout.upright else text_width(stitch_label(parts[i].link), _SMALL) + _PADDING
+        layout.free = start + inside
+    return needed
+
+
+def _block_width(layout: _Layout, i: int) -> float:
+    if layout.upright:
+        return _LINE * len(layout.lines[i]) + 0.12
+    return max(text_width(line, _SMALL) for line in layout.lines[i]) + _PADDING
+
+
+def _place_rest(layout: _Layout, name: str) -> None:
+    """An outline for the end of a lane that is left out, as far as the longest lane."""
+    start = layout.ends[name] + _GAP
+    layout.ends[name] = max(start + _UNUSED, *layout.ends.values())
+    layout.unused[name].append((start, layout.ends[name]))
 
 
 def _left_out(parts: Sequence[Segment], network: Network, start: int, end: int) -> bool:
@@ -193,9 +213,7 @@ class _Channels:
         """Which blocks of a lane to join: those of which one reads the other, or what a stitch brought to the other,
         unless a chain of blocks that each read the one before tells so already."""
         entered: dict[int, int] = {}
-        chain: dict[str, list[int]] = defaultdict(
-            list
-        )  # blocks of a lane up to now, each of which reads the one before
+        chain: dict[str, list[int]] = defaultdict(list)  # blocks of a lane up to now, each reading the one before
         for i, part in enumerate(parts):
             if part.link:
                 continue
