@@ -5,27 +5,55 @@ import importlib.util
 import os
 import sys
 import types
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from inspect import Parameter, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Union, get_args, get_origin
 
 import cloudpickle
 
-from . import catalogue
-
 if TYPE_CHECKING:
     from ..problem import StitchProblem
 
 __all__ = ["PROBLEMS", "get_problem", "parse_options"]
 
-PROBLEMS: dict[str, Callable[..., "StitchProblem"]] = {
-    "digits": catalogue.digits,
-    "cifar10": catalogue.cifar10,
-    "imagenet-a": catalogue.imagenet_a,
-    "imagenet-b": catalogue.imagenet_b,
-    "voc": catalogue.voc,
-}
+
+class _Problems(Mapping[str, Callable[..., "StitchProblem"]]):
+    """The functions that make problems, by name, each imported when it is first looked up: what they need (torch, timm)
+    takes seconds to import.
+
+    :param homes: for each name, the module of this package and the function in it.
+    """
+
+    def __init__(self, homes: dict[str, tuple[str, str]]):
+        self._homes = homes
+
+    def __getitem__(self, name: str) -> Callable[..., "StitchProblem"]:
+        module, function = self._homes[name]
+        return getattr(importlib.import_module(f".{module}", __name__), function)
+
+    def __contains__(self, name: object) -> bool:  # without importing it, as Mapping's own would
+        return name in self._homes
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._homes)
+
+    def __len__(self) -> int:
+        return len(self._homes)
+
+    def __repr__(self) -> str:
+        return f"<problems {', '.join(self)}>"
+
+
+PROBLEMS = _Problems(
+    {
+        "digits": ("digits", "problem"),
+        "cifar10": ("cifar10", "problem"),
+        "imagenet-a": ("imagenet", "pair_a"),
+        "imagenet-b": ("imagenet", "pair_b"),
+        "voc": ("voc", "problem"),
+    }
+)
 """The problems there are, by name. A command line shows their docstrings, and reads options by their annotations."""
 
 

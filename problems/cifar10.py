@@ -37,7 +37,25 @@ SPLITS = ("train", "validation", "test")
 Images = tuple[torch.Tensor, torch.Tensor]
 
 
-def problem(*, data: Path, images: int, test_images: int, samples: int, supernet: Path | None) -> StitchProblem:
+def problem(
+    *,
+    data: Path,
+    images: int = 500,
+    test_images: int = 1_500,
+    samples: int = 2_500,
+    supernet: Path | None = None,
+) -> StitchProblem:
+    """ResNet-20 and ResNet-56 trained on CIFAR-10, from files in a folder.
+
+    :param data: a folder that holds `resnet20.safetensors` and `resnet56.safetensors`, and images: either `images.npz`
+        with x_train, y_train, x_validation, y_validation, x_test and y_test (uint8 of n×3×32×32, classes), or
+        `cifar-10-batches-bin`, the binary version of CIFAR-10. Of that, validation images are the first of the test
+        batch, and test images those that follow.
+    :param images: how many validation images.
+    :param test_images: how many test images.
+    :param samples: on how many of the train images stitches are fitted.
+    :param supernet: a file from `Supernet.save` to use instead of the networks in `data`.
+    """
     counts = {"train": samples, "validation": images, "test": test_images}
     options = {"train": "samples", "validation": "images", "test": "test_images"}
     for split, count in counts.items():

@@ -2,8 +2,9 @@
 
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from hashlib import blake2b
+from inspect import getdoc
 from itertools import islice
 from pathlib import Path
 
@@ -43,40 +44,76 @@ BOXES_FROM = (
 V2_FROM = "Download it from https://github.com/modestyachts/ImageNetV2 and unpack it there"
 
 
-def problem(
-    name: str,
-    *,
-    imagenet: Path,
-    imagenetv2: Path,
-    annotations: Path | None,
-    images: int,
-    samples: int,
-    size: int,
-    fit: str,
-    seed: int,
-    pretrained: bool,
-    supernet: Path | None,
-) -> StitchProblem:
-    check_counts(images=images, samples=samples, size=size)
-    options = fit_options(fit, samples=samples, lr=1e-3, batch_size=BATCH, seed=seed)
-    validation = image_files(_first_of_v2(imagenetv2, images), size=size)
-    test = _test(imagenet / "val", size)
-    calibration = None
-    if annotations is not None:
-        calibration = image_files(_with_boxes(imagenet / "train", annotations, samples, seed), size=size)
-    if supernet:
-        joined = supernets.given(supernet, PAIRS[name], (3, size, size), CLASSES)
-    elif calibration is None:
-        raise ValueError(
-            f"{name} fits its stitches on the images of ImageNet that have a bounding box, and needs the option "
-            f"annotations to know which. {BOXES_FROM}."
-        )
-    else:
-        joined = _supernet(name, calibration, size, options, seed, pretrained)
-    classes = ImageNetInfo("imagenet-1k").label_descriptions()
-    task = Task(validation=validation, test=test, calibration=calibration, metrics="accuracy", classes=classes)
-    with said_sizes():
-        return StitchProblem(joined, task, batch_size=BATCH)
+def _pair(name: str, about: str) -> Callable[..., StitchProblem]:
+    """The function that makes the problem of one of `PAIRS`. Both take the same options and data.
+
+    :param about: how its docstring begins.
+    """
+
+    def problem(
+        *,
+        imagenet: Path,
+        imagenetv2: Path,
+        annotations: Path | None = None,
+        images: int = 1_000,
+        samples: int = 16_384,
+        size: int = 224,
+        fit: str = "least-squares",
+        seed: int = 0,
+        pretrained: bool = True,
+        supernet: Path | None = None,
+    ) -> StitchProblem:
+        """Stitches are fitted on images of ImageNet's train set that have a bounding box, validation images are of
+        ImageNetV2, test images are ImageNet's validation set.
+
+        :param imagenet: a folder with `train` and `val`, each with a folder for each class that has its WordNet id as
+            its name. Without `val` the problem has no test split, and says so.
+        :param imagenetv2: a folder with `imagenetv2-matched-frequency-format-val`. Beyond 10,000 images
+            `imagenetv2-threshold0.7-format-val` and `imagenetv2-top-images-format-val` follow, each image once. The
+            order is the first image of every class, by name, then the second of every class, and so on.
+        :param annotations: the bounding boxes of the train set, a folder with an xml file for each image that has one,
+            at any depth. Needed unless `supernet` is given.
+        :param images: how many validation images.
+        :param samples: on how many images stitches are fitted.
+        :param size: height and width of images.
+        :param fit: how stitches are fitted: least-squares, or adam as in the paper (learning rate 1e-3, each image
+            once).
+        :param seed: of the choice of images to fit on, of Adam, and of random weights.
+        :param pretrained: whether timm loads trained weights, from Hugging Face when they are not there yet; else they
+            are random.
+        :param supernet: a file from `Supernet.save` to use instead.
+        """
+        check_counts(images=images, samples=samples, size=size)
+        options = fit_options(fit, samples=samples, lr=1e-3, batch_size=BATCH, seed=seed)
+        validation = image_files(_first_of_v2(imagenetv2, images), size=size)
+        test = _test(imagenet / "val", size)
+        calibration = None
+        if annotations is not None:
+            calibration = image_files(_with_boxes(imagenet / "train", annotations, samples, seed), size=size)
+        if supernet:
+            joined = supernets.given(supernet, PAIRS[name], (3, size, size), CLASSES)
+        elif calibration is None:
+            raise ValueError(
+                f"{name} fits its stitches on the images of ImageNet that have a bounding box, and needs the option "
+                f"annotations to know which. {BOXES_FROM}."
+            )
+        else:
+            joined = _supernet(name, calibration, size, options, seed, pretrained)
+        classes = ImageNetInfo("imagenet-1k").label_descriptions()
+        task = Task(validation=validation, test=test, calibration=calibration, metrics="accuracy", classes=classes)
+        with said_sizes():
+            return StitchProblem(joined, task, batch_size=BATCH)
+
+    problem.__doc__ = f"{about}\n\n{getdoc(problem)}"
+    return problem
+
+
+pair_a = _pair("imagenet-a", "Pair (a) of the paper: timm's ResNet-152 and EfficientNet-B4 on ImageNet, at 224.")
+pair_b = _pair(
+    "imagenet-b",
+    "Pair (b) of the paper: timm's ResNet-50 and ResNeXt-50 (32×4d) on ImageNet, at 224.\n\n"
+    "The options and the data are those of imagenet-a.",
+)
 
 
 def _supernet(name: str, images: Dataset, size: int, options: dict, seed: int, pretrained: bool) -> Supernet:
