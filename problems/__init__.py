@@ -1,6 +1,11 @@
-"""Ready-made problems: trained networks, their data and the supernet over them. Installed as `pymoo_stitch.problems`."""
+"""Ready-made problems. Installed as `pymoo_stitch.problems`.
 
-import hashlib
+In: a name and options, such as a folder of data. Out: trained networks, their data and the supernet over them, as a
+`StitchProblem`.
+
+May import: `util`, `network`, `supernet`, `task`, `problem`.
+"""
+
 import importlib.util
 import os
 import sys
@@ -11,6 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Union, get_args, get_origin
 
 import cloudpickle
+
+from ..util.digests import digest
 
 if TYPE_CHECKING:
     from ..problem import StitchProblem
@@ -121,7 +128,7 @@ def _own(path: Path) -> Callable[..., "StitchProblem"]:
     try:
         content = path.read_bytes()
         # by name and content, so that it is no other module's name and a changed file is another module
-        name = f"problem_{path.stem}_{hashlib.blake2b(bytes(path) + content, digest_size=8).hexdigest()}"
+        name = f"problem_{path.stem}_{digest([bytes(path), content], size=8)}"
         if name not in sys.modules:
             _import(name, path)
     except Exception as error:  # whatever a file makes go wrong, the file is at fault

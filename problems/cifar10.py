@@ -93,7 +93,11 @@ def _supernet(data: Path, images: torch.Tensor) -> Supernet:
         supernet.fit(images, batch_size=100, positions=64)
         return supernet
 
-    depends = {"recipe": RECIPE, "weights": supernets.digest(*modules.values()), "images": supernets.digest(images)}
+    depends = {
+        "recipe": RECIPE,
+        "weights": supernets.digest_weights(*modules.values()),
+        "images": supernets.digest_weights(images),
+    }
     return supernets.cached("cifar10", depends, make)
 
 

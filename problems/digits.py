@@ -50,7 +50,7 @@ def problem(*, seed: int = 0, supernet: Path | None = None) -> StitchProblem:
     if supernet:
         joined = supernets.given(supernet, NETWORKS, (1, 8, 8), len(CLASSES))
     else:
-        depends = {"recipe": RECIPE, "seed": seed, "images": supernets.digest(*data["calibration"])}
+        depends = {"recipe": RECIPE, "seed": seed, "images": supernets.digest_weights(*data["calibration"])}
         joined = supernets.cached("digits", depends, lambda: make_supernet(data, seed))
     return StitchProblem(joined, Task(**data, classes=CLASSES), batch_size=HELD_OUT)
 

@@ -3,7 +3,6 @@
 import os
 import warnings
 from collections.abc import Callable, Iterator
-from hashlib import blake2b
 from inspect import getdoc
 from itertools import islice
 from pathlib import Path
@@ -21,6 +20,7 @@ from ..problem import StitchProblem
 from ..supernet import Supernet
 from ..task import Task
 from ..task.data import image_files, image_folder
+from ..util.digests import digest
 from . import supernets
 from .paper import check_counts, fit_options, said_sizes, seeded
 
@@ -134,8 +134,8 @@ def _supernet(name: str, images: Dataset, size: int, options: dict, seed: int, p
     chosen = [(Path(path).name, os.stat(path).st_size) for path, _ in images.samples]
     depends = {
         "recipe": RECIPE,
-        "weights": supernets.digest(*modules.values()),
-        "images": blake2b(repr(chosen).encode(), digest_size=16).hexdigest(),
+        "weights": supernets.digest_weights(*modules.values()),
+        "images": digest([repr(chosen)]),
         "size": size,
         "fit": {key: value for key, value in options.items() if key != "device"},
     }
@@ -186,9 +186,9 @@ def _first_of_v2(root: Path, count: int) -> list[tuple[str, int]]:
     out."""
     if not root.is_dir():
         raise FileNotFoundError(f"there is no folder {root} to read ImageNetV2 from. {V2_FROM}.")
-    found: dict[bytes, tuple[str, int]] = {}
+    found: dict[str, tuple[str, int]] = {}
     for path, label in _all_of_v2(root):
-        found.setdefault(blake2b(Path(path).read_bytes()).digest(), (path, label))
+        found.setdefault(digest([Path(path).read_bytes()]), (path, label))
         if len(found) == count:
             return list(found.values())
     raise ValueError(f"ImageNetV2 in {root} has {len(found):,} different images, but images is {count:,}.")

@@ -1,6 +1,5 @@
 """The supernets of ready-made problems: made once and kept, or given as a file."""
 
-import hashlib
 import json
 import os
 import warnings
@@ -12,7 +11,9 @@ from typing import Any
 import torch
 from torch import nn
 
+from ..network import raw
 from ..supernet import Supernet
+from ..util.digests import digest, heading
 
 
 def cache_folder() -> Path:
@@ -32,7 +33,7 @@ def cached(name: str, depends: Mapping[str, Any], make: Callable[[], Supernet]) 
     """
     text = json.dumps(depends, sort_keys=True)
     try:
-        path = cache_folder() / f"{name}-{hashlib.blake2b(text.encode(), digest_size=12).hexdigest()}.safetensors"
+        path = cache_folder() / f"{name}-{digest([text], size=12)}.safetensors"
     except RuntimeError as error:  # there is no home
         warnings.warn(f"the supernet cannot be kept for the next time: {error} {_REMEDY}", stacklevel=2)
         return make()
@@ -87,12 +88,11 @@ def _described(what: str, value: Any) -> str:
     return f"images of {'×'.join(map(str, value))}" if what == "images" else f"{value} classes"
 
 
-def digest(*parts: torch.Tensor | nn.Module) -> str:
+def digest_weights(*parts: torch.Tensor | nn.Module) -> str:
     """A name for tensors and the weights of modules, the same in every process."""
-    state = hashlib.blake2b(digest_size=16)
-    for part in parts:
-        tensors = sorted(part.state_dict().items()) if isinstance(part, nn.Module) else [("", part)]
-        for name, tensor in tensors:
-            state.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
-            state.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
-    return state.hexdigest()
+    tensors = [
+        pair
+        for part in parts
+        for pair in (sorted(part.state_dict().items()) if isinstance(part, nn.Module) else [("", part)])
+    ]
+    return digest(text for name, tensor in tensors for text in (heading(name, tensor), raw(tensor)))

@@ -106,7 +106,7 @@ def _supernet(images: Dataset, size: int, options: dict, seed: int, pretrained: 
     chosen = [Path(images.dataset.images[i]) for i in images.indices]
     depends = {
         "recipe": RECIPE,
-        "weights": supernets.digest(*modules.values()),
+        "weights": supernets.digest_weights(*modules.values()),
         "images": [(path.name, path.stat().st_size) for path in chosen],  # instead of reading all, as for ImageNet
         "size": size,
         "fit": {key: value for key, value in options.items() if key != "device"},

@@ -267,7 +267,11 @@ class Evaluations(Evaluator):
             if done is None:
                 return None
             request, out = self._running.pop(done[0]), done[1]
-        first, *others = self._complete(request, out, threshold())
+        try:
+            first, *others = self._complete(request, out, threshold())
+        except BaseException:  # the journal cannot be written: it is asked for again
+            self._held[request.number] = request
+            raise
         self._answered.extend(others)
         self._answered_in_a_row = 0
         return first

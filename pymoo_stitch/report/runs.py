@@ -63,7 +63,7 @@ class Run:
     def algorithm(self) -> str:
         """Its name in `ALGORITHMS`, or else that of its class."""
         own = self.about["algorithm"]["class"].rpartition(".")[2]
-        return next((name for name, make in ALGORITHMS.items() if type(make()).__name__ == own), own)
+        return next((name for name, make in ALGORITHMS.items() if make.__name__.lower() == own.lower()), own)
 
     @property
     def pop_size(self) -> int | None:

@@ -1,7 +1,6 @@
 """Evaluations on the workers of a Dask cluster."""
 
 import asyncio
-import hashlib
 import json
 import logging
 import math
@@ -26,6 +25,7 @@ import numpy as np
 from distributed import Client, Future, KilledWorker, LocalCluster, Nanny, get_worker
 from distributed.diagnostics.plugin import WorkerPlugin
 
+from ..util.digests import digest
 from .base import Function, Result, Runner, attempt
 
 TRIES = 3
@@ -243,12 +243,12 @@ class DaskRunner(Runner):
         """By which name the workers know a function. It is sent to them when it is new, or not what it was."""
         if id(f) not in self._names:
             pickled = cloudpickle.dumps(f)
-            digest = hashlib.blake2b(pickled).hexdigest()
-            if digest not in self._sent:
+            content = digest([pickled])
+            if content not in self._sent:
                 name = f"pymoo-stitch-{uuid.uuid4().hex}"
                 self.client.register_plugin(_Sent(pickled), name=name)
-                self._sent[digest] = name
-            self._names[id(f)] = self._sent[digest], f
+                self._sent[content] = name
+            self._names[id(f)] = self._sent[content], f
         return self._names[id(f)][0]
 
     def _look(self) -> None:
