@@ -26,7 +26,7 @@ print(supernet, "\n")
 
 rng = np.random.default_rng(seed=1)
 genotypes = supernet.references
-genotypes |= {f"random {i}": rng.random(supernet.n_var) < 6.18 / supernet.n_var for i in range(1, 6)}
+genotypes |= {f"random {i}": rng.random(supernet.n_var) < supernet.density for i in range(1, 6)}
 
 print(f"{'genotype':<16}{'ones':>6}{'active ones':>13}{'multiply-adds':>16}   output for one image")
 for name, x in genotypes.items():

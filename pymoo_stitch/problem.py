@@ -43,7 +43,7 @@ class StitchProblem(Problem):
     :param task: the data and the metric.
     :param min_accuracy: adds the constraint that the metric reaches this value.
     :param split: which of the task's splits is evaluated on.
-    :param device, batch_size, memory: as in `engine.Engine`.
+    :param device, batch_size, memory: as in `task.Engine`.
     """
 
     def __init__(

@@ -36,7 +36,7 @@ def family_links(
     :param pairs: `"neighbours"`: each network with the next dearer one. `"all"`: with every dearer one.
     :param kind: what the stitches are made of.
     :param blocks: for networks whose blocks are not found, the names of the modules that are blocks, by the network's
-        name: see `blocks.stages`.
+        name: see `families.stages`.
     """
     check_options(pairs, kind)
     for name, value in (("window", window), ("stride", stride)):

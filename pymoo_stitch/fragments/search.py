@@ -97,7 +97,7 @@ def compose(
 
     :param count: how many. From each network's first fragment come equally many, the first that are found; the networks
         themselves, which have no stitch, are left out.
-    :param head: what turns outputs into scores for other classes, such as a `heads.ClassMap`.
+    :param head: what turns outputs into scores for other classes, such as a `ClassMap`.
     :param options: those of `search_chains` but `start`.
     """
     if count < 1:

@@ -102,7 +102,7 @@ def lookup(op: str) -> Callable[..., Any]:
     if op not in OPERATORS:
         raise ValueError(
             f"operator {op!r} is not among those a graph may use. If it is a pure function of its arguments, "
-            f"allow it with pymoo_stitch.operators.OPERATORS.add({op!r})."
+            f"allow it with pymoo_stitch.network.OPERATORS.add({op!r})."
         )
     namespace, name, overload = _ANY_STRIDES.get(op, op).split(".")
     return getattr(getattr(getattr(torch.ops, namespace), name), overload)

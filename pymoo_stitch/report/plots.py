@@ -129,7 +129,7 @@ def plot_reliability(bins: Mapping[str, Any]) -> Figure:
     """How often predictions are right, against how probable the networks say they are; below, how the predictions are
     spread over the bins. The legend has the expected calibration error.
 
-    :param bins: for each label what `metrics.reliability` gives, summed over all batches: an array or tensor [3, bins]
+    :param bins: for each label what `task.reliability` gives, summed over all batches: an array or tensor [3, bins]
         of predictions, the sum of their probabilities, and right ones.
     """
     check_not_empty(bins, "bins", "{label: metrics.reliability(outputs, labels)}")

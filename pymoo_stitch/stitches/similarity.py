@@ -14,7 +14,7 @@ LEAST = 4
 class CKA:
     """Linear CKA between all taps of networks, estimated without bias from batches of images.
 
-    It is a `matching.Weight`: `match(networks, weight=CKA(networks, images))` prefers matches of taps that say the same
+    It is a `stitches.Weight`: `match(networks, weight=CKA(networks, images))` prefers matches of taps that say the same
     of the same images, and `Supernet.build(networks, weight=…)` does so too.
 
     The plain estimator is near 1 for any two taps that have more features than there are images, also for noise. This one

@@ -93,7 +93,7 @@ class Supernet(Space):
 
         :param networks: modules, or networks imported before. They keep their order.
         :param example_input, normalize, output: for the modules, as in `Network.from_module`.
-        :param pairs, kind, resize, weight: as in `matching.match`.
+        :param pairs, kind, resize, weight: as in `stitches.match`.
         :param progress: a progress bar over the imports; None shows one on a terminal.
         """
         check_options(pairs, kind)

@@ -86,7 +86,7 @@ def _cross_entropy(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
 
 def reliability(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     """For each of `BINS` equal bins of the predicted class's probability: predictions, the sum of their probabilities,
-    right ones, [3, BINS]. They add up over batches; the calibration error is made of them, and `plots.plot_reliability`
+    right ones, [3, BINS]. They add up over batches; the calibration error is made of them, and `report.plot_reliability`
     shows them. Logits and labels are as in `Metric`."""
     logits, labels = _rows(outputs, labels)
     probability, predicted = logits.softmax(1).max(1)

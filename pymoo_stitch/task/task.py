@@ -23,8 +23,8 @@ class Task:
     :param metrics: names from `METRICS`, the objective first; "accuracy" by default, of labels per pixel
         "pixel_accuracy".
     :param classes: the names of the classes, in the order of the networks' outputs, or of the head's.
-    :param head: for classes that the networks were not trained on: a `heads.ClassMap`, or a head that is fitted to each
-        subnetwork on the calibration split, `heads.NearestNeighbours` or `heads.LinearProbe`.
+    :param head: for classes that the networks were not trained on: a `ClassMap`, or a head that is fitted to each
+        subnetwork on the calibration split, `NearestNeighbours` or `LinearProbe`.
     """
 
     def __init__(

@@ -489,6 +489,26 @@ def test_the_search_is_lazy_and_begins_where_it_is_told(networks):
     assert len(pool.beginnings._stitches) < 60
 
 
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 10_000))
+def test_a_pool_is_a_space_in_which_a_chain_is_spelled_out(mixed, seed):
+    chain = random_chain(mixed, seed)
+    again = mixed.subnetwork(chain.x)
+    assert (again.key, again.fragments) == (chain.key, chain.fragments)
+    key, active, cost = mixed.outline(chain.x)
+    assert (key, cost, active.all()) == (chain.key, chain.cost, True)
+    stitched = mixed.self_stitched("plain")
+    assert mixed.subnetwork(stitched.x).key == stitched.key != mixed.chain(mixed["plain"]).key
+    for name, x in mixed.references.items():
+        assert mixed.subnetwork(x).fragments == mixed[name]
+    other = chain.x.copy()
+    other[-1] = True  # a stitch before a fragment that is not there
+    with pytest.raises(ValueError, match=r"spells no chain. Search the chains of a pool with ChainSpace"):
+        mixed.subnetwork(other)
+    with pytest.raises(ValueError, match="a chain goes from a network's first fragment"):
+        mixed.subnetwork(np.zeros(mixed.n_var, dtype=bool))
+
+
 # -------------------------------------------------------------------------------------------------------------- bad input
 
 

@@ -7,11 +7,15 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from binary_problems import TwoChains
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pymoo.core.problem import ElementwiseProblem
+from pymoo.optimize import minimize
 
-from pymoo_stitch.runners import SerialRunner, SimulatedRunner
+from pymoo_stitch import Evaluations
+from pymoo_stitch.algorithms import LKGOMEA, nsga2
+from pymoo_stitch.runners import Runner, SerialRunner, SimulatedRunner
 
 
 def as_long_as_said(x, random_state):
@@ -395,3 +399,39 @@ def test_a_scheduler_that_takes_time_begins_one_after_the_other():
     drain(runner)
     assert [(event.begun, event.ended) for event in runner.log] == [(1, 4), (2, 5), (5, 8), (6, 9)]
     assert runner.utilisation == 4 * 3 / (2 * 9)
+
+
+# ------------------------------------------------------------------------------------------------------------ one's own
+
+
+class Backwards(Runner):
+    """Evaluates in this process, the last first: of all that a runner offers, the least that it must."""
+
+    n_workers = 1
+    utilisation = 1.0
+
+    def __init__(self):
+        self.jobs, self.submitted = [], 0
+
+    def submit(self, f, x):
+        self.submitted += 1
+        self.jobs.append((self.submitted, f, x))
+        return self.submitted
+
+    def wait(self, timeout=None):
+        if not self.jobs:
+            return None
+        number, f, x = self.jobs.pop()
+        return number, f(x)
+
+    def cancel(self):
+        self.jobs.clear()
+
+
+@pytest.mark.parametrize("make", [LKGOMEA, nsga2])
+def test_a_runner_of_ones_own(make):
+    evaluations = Evaluations(runner=Backwards())
+    minimize(TwoChains(8, seed=1), make(pop_size=16), ("n_evals", 60), seed=1, evaluator=evaluations)
+    assert 60 <= evaluations.real < 60 + 16
+    assert Backwards()(lambda x: {"F": x.sum()}, np.ones((3, 4))) == [{"F": 4}] * 3
+    assert (Backwards.is_elsewhere, Backwards.is_virtual, Backwards.dashboard) == (False, False, None)
