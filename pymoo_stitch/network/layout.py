@@ -1,8 +1,9 @@
 """How a tensor inside a network is arranged, found by following the layout of the input image through the graph."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from enum import Enum
+from typing import NamedTuple
 
 from .graph import INPUT, Batch, Node, Weight
 from .operators import GETITEM, is_alias, short_name
@@ -66,135 +67,45 @@ class _Inner(Enum):
     OTHER = "certainly none of the known ones: attention maps and what is computed from them"
 
 
+_Found = Layout | _Inner | None  # None: not known
+
+
 def infer_layouts(nodes: Iterable[Node], input_shape: tuple[int, ...]) -> dict[str, Layout]:
     """The layout of each node that has one, by name. What is not certain is left out: attention maps, queries and
     keys look like images and are none."""
     nodes = list(nodes)
-    shapes = {node.name: node.sample_shape for node in nodes} | {INPUT: input_shape}
-    follow = _Follower(input_shape, shapes)
+    image_size = input_shape[-2:] if len(input_shape) == 3 else None
+    first = {1: Layout.VECTOR, 2: Layout.TOKENS, 3: Layout.IMAGE}.get(len(input_shape), _Inner.OTHER)
+    known = {INPUT: _Tensor(first, input_shape)}
     for node in nodes:
-        follow(node)
-    return {n.name: follow.layouts[n.name] for n in nodes if n.shape and isinstance(follow.layouts[n.name], Layout)}
+        step = _Step(node, [known.get(name, _Tensor()) for name in node.inputs()], image_size)
+        rule = next((rule for rule in RULES if rule.applies(step)), None)
+        layout = rule and (rule.layout(step) if callable(rule.layout) else rule.layout)
+        shape = step.source_shape if step.several and step.alias else node.sample_shape  # parts: that of the whole
+        known[node.name] = _Tensor(layout, shape, node.shape)
+    return {n.name: known[n.name].layout for n in nodes if n.shape and isinstance(known[n.name].layout, Layout)}
+
+
+class _Tensor(NamedTuple):
+    """What is known of a tensor that a node reads."""
+
+    layout: _Found = None
+    shape: tuple[int, ...] | None = None  # of one sample
+    whole: tuple[int | Batch, ...] | None = None  # with the batch
 
 
 _ON_IMAGES = set(
     """
     _adaptive_avg_pool2d adaptive_avg_pool2d adaptive_max_pool2d avg_pool2d batch_norm channel_shuffle col2im conv2d
-    conv_transpose2d convolution grid_sampler grid_sampler_2d group_norm instance_norm max_pool2d max_pool2d_with_indices
-    native_group_norm pixel_shuffle pixel_unshuffle reflection_pad2d replication_pad2d upsample_bicubic2d
-    upsample_bilinear2d upsample_nearest2d
+    conv_transpose2d convolution grid_sampler grid_sampler_2d group_norm instance_norm max_pool2d
+    max_pool2d_with_indices native_group_norm pixel_shuffle pixel_unshuffle reflection_pad2d replication_pad2d
+    upsample_bicubic2d upsample_bilinear2d upsample_nearest2d
     """.split()
 )
 _ON_LAST = set("linear layer_norm native_layer_norm rms_norm".split())
 _MIXING = set("_safe_softmax _softmax baddbmm bmm einsum matmul mm roll scaled_dot_product_attention softmax".split())
 _REDUCTIONS = set("amax amin linalg_vector_norm logsumexp max mean min prod std sum var".split())
-
-
-class _Follower:
-    """Walks the nodes in order and writes down the layout of each."""
-
-    def __init__(self, input_shape: tuple[int, ...], shapes: dict[str, tuple[int, ...] | None]):
-        self.image_size = input_shape[-2:] if len(input_shape) == 3 else None
-        self.shapes = shapes
-        first = {1: Layout.VECTOR, 2: self._tokens(input_shape), 3: Layout.IMAGE}.get(len(input_shape), _Inner.OTHER)
-        self.layouts: dict[str, Layout | _Inner | None] = {INPUT: first}
-        self._lengths: dict[str, int | Batch] = {}
-
-    def __call__(self, node: Node) -> None:
-        shape = node.sample_shape
-        if shape is None and node.shape is not None:
-            layout = self._folded(node)
-        elif len(shape or ()) == 1:
-            layout = Layout.VECTOR
-        else:
-            layout = self._layout(node, shape)
-        self.layouts[node.name] = layout
-
-    def _folded(self, node: Node) -> _Inner | None:
-        """The batch is folded into another dimension: rows of tokens, or windows, or nothing of the batch at all."""
-        sources = [self.layouts.get(name) for name in node.inputs()]
-        if len(node.shape) != 2 or not sources:
-            return None
-        from_tokens = is_alias(node.op, node.args) and sources[0] in (Layout.TOKENS, Layout.CLASS_TOKENS)
-        self._lengths[node.name] = node.shape[0]
-        return _Inner.ROWS if from_tokens or sources[0] is _Inner.ROWS else None
-
-    def _layout(self, node: Node, shape: tuple[int, ...] | None) -> Layout | _Inner | None:
-        sources = node.inputs()
-        if not sources:  # made of weights alone: a class token, a table of positions
-            return None
-        source = self.layouts.get(sources[0])
-        if node.op == GETITEM:
-            return self._view(source, self.shapes[sources[0]], shape, node)
-        name = short_name(node.op)
-        if shape is None:  # several tensors: getitem decides with the shape before the split
-            self.shapes[node.name] = self.shapes.get(sources[0]) if is_alias(node.op, node.args) else None
-            return source
-        rank = len(shape)
-        if name in _ON_IMAGES:
-            unknown = source in (None, _Inner.SHUFFLED)
-            if source is _Inner.OTHER or (unknown and rank == 3 and not _is_grid(*shape[1:], self.image_size)):
-                return _Inner.OTHER  # a convolution over attention maps or unfolded patches
-            return {2: _Inner.CHANNELS_LENGTH, 3: Layout.IMAGE}.get(rank)
-        if name in _ON_LAST or (name == "matmul" and isinstance(node.args[1], Weight)):
-            return self._on_last(source, self.shapes.get(sources[0]), shape, name)
-        if name in _MIXING:
-            return _Inner.OTHER
-        if name in _REDUCTIONS:
-            return source if self.shapes.get(sources[0]) is not None and len(self.shapes[sources[0]]) == rank else None
-        if source is _Inner.ROWS:
-            length = self._lengths[sources[0]]
-            unfolds = is_alias(node.op, node.args) and rank == 2 and length == Batch(shape[0])
-            return self._tokens(shape) if unfolds else None
-        if is_alias(node.op, node.args):
-            return self._view(source, self.shapes.get(sources[0]), shape, node)
-        return self._elementwise(sources, shape)
-
-    def _on_last(self, source, source_shape, shape, name):
-        if source in (Layout.IMAGE_LAST, Layout.TOKENS, Layout.CLASS_TOKENS):
-            return source
-        if source not in (None, _Inner.SHUFFLED):
-            return source if source_shape == shape and name != "linear" else _Inner.OTHER
-        if len(shape) == 2:  # back from attention, or rearranged into whatever order
-            return self._tokens(shape) if source is None else _Inner.OTHER
-        return Layout.IMAGE_LAST if len(shape) == 3 and _is_grid(*shape[:2], self.image_size) else _Inner.OTHER
-
-    def _elementwise(self, sources, shape):
-        """Sums, activations, concatenations: as the input that has the same shape, else as one of the same rank."""
-        known = [(self.layouts.get(s), self.shapes.get(s)) for s in sources]
-        alike = [layout for layout, s in known if s == shape] + [
-            layout for layout, s in known if s is not None and len(s) == len(shape)
-        ]
-        certain = [layout for layout in alike if isinstance(layout, Layout)]
-        layout = certain[0] if certain else next((layout for layout in alike if layout is not None), None)
-        return self._tokens(shape) if layout in (Layout.TOKENS, Layout.CLASS_TOKENS) else layout
-
-    def _view(self, source, source_shape, shape, node):
-        if source_shape is None or shape is None:
-            return None
-        lost = {None: None, _Inner.OTHER: None}.get(source, _Inner.SHUFFLED)
-        if node.op.startswith(("aten.permute", "aten.transpose", "aten.t.")):
-            return _PERMUTED.get((source, permutation(node)), source if source is _Inner.OTHER else lost)
-        changed = sum(a != b for a, b in zip(shape, source_shape, strict=False))
-        if len(shape) == len(source_shape) and changed <= 1:  # the same, or one dimension cut
-            return self._tokens(shape) if source in (Layout.TOKENS, Layout.CLASS_TOKENS) else source
-        match source:
-            case Layout.IMAGE if shape == (source_shape[0], source_shape[1] * source_shape[2]):
-                return _Inner.CHANNELS_LENGTH
-            case Layout.IMAGE_LAST if shape == (source_shape[0] * source_shape[1], source_shape[2]):
-                return Layout.TOKENS
-            case _Inner.CHANNELS_LENGTH if len(shape) == 3 and shape[0] == source_shape[0]:
-                return Layout.IMAGE if _is_grid(*shape[1:], self.image_size) else lost
-            case Layout.TOKENS if len(shape) == 3 and shape[2] == source_shape[1]:
-                return Layout.IMAGE_LAST if _is_grid(*shape[:2], self.image_size) else lost
-        return lost
-
-    def _tokens(self, shape: tuple[int, ...]) -> Layout:
-        """Plain tokens, or with a class token where only the rest has the proportions of the image."""
-        plain = Layout.TOKENS.grid(shape, self.image_size) or not Layout.CLASS_TOKENS.grid(shape, self.image_size)
-        return Layout.TOKENS if plain else Layout.CLASS_TOKENS
-
-
+_TOKENS = (Layout.TOKENS, Layout.CLASS_TOKENS)
 _PERMUTED = {
     (Layout.IMAGE, (0, 2, 3, 1)): Layout.IMAGE_LAST,
     (Layout.IMAGE_LAST, (0, 3, 1, 2)): Layout.IMAGE,
@@ -202,6 +113,197 @@ _PERMUTED = {
     (Layout.TOKENS, (0, 2, 1)): _Inner.CHANNELS_LENGTH,
     (Layout.CLASS_TOKENS, (0, 2, 1)): _Inner.CHANNELS_LENGTH,
 }
+
+
+class _Step:
+    """A node and what it reads: all that a rule looks at."""
+
+    def __init__(self, node: Node, reads: list[_Tensor], image_size: tuple[int, int] | None):
+        self.node, self.reads, self.image_size = node, reads, image_size
+        self.source, self.source_shape, self.source_whole = reads[0] if reads else _Tensor()
+        self.unsure = self.source in (None, _Inner.SHUFFLED)
+        self.shape = node.sample_shape or ()
+        self.rank = len(self.shape)
+        self.same_rank = self.source_shape is not None and len(self.source_shape) == self.rank
+        self.several = node.shape is None  # gives several tensors
+        self.folded = not self.several and node.sample_shape is None  # no dimension is the batch and it alone
+        self.alias = is_alias(node.op, node.args)
+        self.shows = self.alias or node.op == GETITEM  # what it reads, or a part of it
+        self.view = self.shows and self.source_shape is not None
+        self.permutes = self.view and node.op.startswith(("aten.permute", "aten.transpose", "aten.t."))
+        self.name = name = short_name(node.op)
+        self.on_image = name in _ON_IMAGES
+        self.on_last = name in _ON_LAST or (name == "matmul" and isinstance(node.args[1], Weight))
+
+    def is_grid(self, first: int) -> bool:
+        """Whether there are three dimensions, of which `first` and the next can be height and width."""
+        return self.rank == 3 and _is_grid(*self.shape[first : first + 2], self.image_size)
+
+    def makes_rows(self) -> bool:
+        from_tokens = self.alias and self.source in _TOKENS
+        return len(self.node.shape) == 2 and (from_tokens or self.source is _Inner.ROWS)
+
+    def unfolds_rows(self) -> bool:
+        return self.alias and self.rank == 2 and self.source_whole[0] == Batch(self.shape[0])
+
+    def tokens(self) -> Layout:
+        """Plain tokens, or with a class token where only the rest has the proportions of the image."""
+        plain, behind = (layout.grid(self.shape, self.image_size) for layout in _TOKENS)
+        return Layout.TOKENS if plain or not behind else Layout.CLASS_TOKENS
+
+    def recount(self, layout: _Found) -> _Found:
+        """The same layout; but among tokens, a class token may have come or gone."""
+        return self.tokens() if layout in _TOKENS else layout
+
+    def rearranged(self) -> _Found:
+        """What a view makes of a layout that it does not keep. Behind attention it may put the heads back in place, so
+        that nothing is known."""
+        known = self.source_shape is not None and self.source not in (None, _Inner.OTHER)
+        return _Inner.SHUFFLED if known else None
+
+    def alike(self, kind: type[Layout] | type[_Inner]) -> list[Layout | _Inner]:
+        """Layouts of what it reads: of tensors of the shape that it gives, then of as many dimensions."""
+        same = [t.layout for t in self.reads if t.shape == self.shape]
+        same += [t.layout for t in self.reads if t.shape is not None and len(t.shape) == self.rank]
+        return [layout for layout in same if isinstance(layout, kind)]
+
+
+class Rule(NamedTuple):
+    """A node to which it `applies` has this `layout`. Without it, some layouts in the architecture `needed_by` would be
+    others; where no architecture is known to need it, that is a construction that does."""
+
+    says: str
+    needed_by: str
+    applies: Callable[[_Step], bool]
+    layout: _Found | Callable[[_Step], _Found]
+
+
+RULES = (
+    Rule(
+        "a batch folded into another dimension gives rows of tokens, or is not followed",
+        "LeViT",
+        lambda s: s.folded,
+        lambda s: _Inner.ROWS if s.makes_rows() else None,
+    ),
+    Rule("one dimension is a vector", "ResNet", lambda s: s.rank == 1, Layout.VECTOR),
+    Rule("the parts of a tensor are as the whole", "gMLP", lambda s: s.several, lambda s: s.source),
+    # ------------------------------------------------------------------------------------ convolutions and their like
+    Rule(
+        "a convolution over attention maps or unfolded patches gives no image",
+        "MobileViTv2",
+        lambda s: s.on_image and (s.source is _Inner.OTHER or (s.unsure and s.rank == 3 and not s.is_grid(1))),
+        _Inner.OTHER,
+    ),
+    Rule(
+        "any other convolution, or a pooling, gives an image",
+        "CoAtNet",
+        lambda s: s.on_image,
+        lambda s: {2: _Inner.CHANNELS_LENGTH, 3: Layout.IMAGE}.get(s.rank),
+    ),
+    # ------------------------------------------------------------------------------------------ linear layers and norms
+    Rule(
+        "a linear layer or a norm keeps channels that are last",
+        "ViT",
+        lambda s: s.on_last and s.source in (Layout.IMAGE_LAST, *_TOKENS),
+        lambda s: s.source,
+    ),
+    Rule(
+        "a norm keeps every layout",
+        "LayerNorm over a whole image",  # kept: none of 55 architectures tried needs it
+        lambda s: s.on_last and not s.unsure and s.source_shape == s.shape and s.name != "linear",
+        lambda s: s.source,
+    ),
+    Rule(
+        "a linear layer behind attention gives tokens",
+        "ViT",
+        lambda s: s.on_last and s.source is None and s.rank == 2,
+        _Step.tokens,
+    ),
+    Rule(
+        "a linear layer or a norm gives an image where positions have its proportions",
+        "Swin",
+        lambda s: s.on_last and s.unsure and s.is_grid(0),
+        Layout.IMAGE_LAST,
+    ),
+    Rule("any other linear layer mixes positions", "MLP-Mixer", lambda s: s.on_last, _Inner.OTHER),
+    # -------------------------------------------------------------------------------------------------- other operators
+    Rule("attention or a shift mixes positions", "Swin", lambda s: s.name in _MIXING, _Inner.OTHER),
+    Rule(
+        "a reduction keeps the layout if it keeps the dimensions",
+        "mean of all tokens as a token",  # kept: none of 55 architectures tried needs it
+        lambda s: s.name in _REDUCTIONS,
+        lambda s: s.source if s.same_rank else None,
+    ),
+    Rule(
+        "rows become tokens where each sample has its own again",
+        "LeViT",
+        lambda s: s.source is _Inner.ROWS,
+        lambda s: s.tokens() if s.unfolds_rows() else None,
+    ),
+    # ------------------------------------------------------------------------------------------------------------ views
+    Rule(
+        "a permutation moves the channels",
+        "ConvNeXt",
+        lambda s: s.permutes and (s.source, permutation(s.node)) in _PERMUTED,
+        lambda s: _PERMUTED[s.source, permutation(s.node)],
+    ),
+    Rule(
+        "a permuted attention map is still one", "CaiT", lambda s: s.permutes and s.source is _Inner.OTHER, _Inner.OTHER
+    ),
+    Rule(
+        "any other permutation rearranges",
+        "height and width exchanged",  # kept: none of 55 architectures tried needs it
+        lambda s: s.permutes,
+        _Step.rearranged,
+    ),
+    Rule(
+        "a view that changes one size at most keeps the layout",
+        "gMLP",
+        lambda s: s.view and s.same_rank and sum(a != b for a, b in zip(s.shape, s.source_shape, strict=True)) <= 1,
+        lambda s: s.recount(s.source),
+    ),
+    Rule(
+        "an image with one row of positions keeps channels first",
+        "ViT",
+        lambda s: s.view and s.source is Layout.IMAGE and s.shape == (s.source_shape[0], math.prod(s.source_shape[1:])),
+        _Inner.CHANNELS_LENGTH,
+    ),
+    Rule(
+        "one row of positions becomes an image",
+        "PVT",
+        lambda s: s.view and s.source is _Inner.CHANNELS_LENGTH and s.is_grid(1) and s.shape[0] == s.source_shape[0],
+        Layout.IMAGE,
+    ),
+    Rule(
+        "an image with channels last becomes tokens",
+        "Swin",
+        lambda s: (
+            s.view and s.source is Layout.IMAGE_LAST and s.shape == (math.prod(s.source_shape[:2]), s.source_shape[2])
+        ),
+        Layout.TOKENS,
+    ),
+    Rule(
+        "tokens become an image with channels last",
+        "Swin",
+        lambda s: s.view and s.source is Layout.TOKENS and s.is_grid(0) and s.shape[2] == s.source_shape[1],
+        Layout.IMAGE_LAST,
+    ),
+    Rule("any other view rearranges", "CoAtNet", lambda s: s.shows, _Step.rearranged),
+    # -------------------------------------------------------------------------------------------------- everything else
+    Rule(
+        "a sum, activation or concatenation is as what it reads",
+        "ResNet",
+        lambda s: bool(s.alike(Layout)),
+        lambda s: s.recount(s.alike(Layout)[0]),
+    ),
+    Rule(
+        "so it is with what cannot be stitched",
+        "MLP-Mixer",
+        lambda s: bool(s.alike(_Inner)),
+        lambda s: s.alike(_Inner)[0],
+    ),
+)
+"""Tried in this order; the first that applies decides. Where none does, nothing is known."""
 
 
 def permutation(node: Node) -> tuple[int, ...]:
