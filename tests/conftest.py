@@ -2,6 +2,8 @@
 
 import fcntl
 import os
+from contextlib import ExitStack
+from functools import lru_cache
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,7 @@ from pymoo_stitch.problems import get_problem
 from torch import nn
 from torch.nn import functional as F
 
-from pymoo_stitch import Link, Network, Supernet
+from pymoo_stitch import DaskRunner, Link, Network, Supernet
 
 torch.set_num_threads(1)
 
@@ -184,6 +186,13 @@ def digits(shared_cache):
         fcntl.flock(file, fcntl.LOCK_EX)
         patch.setenv("PYMOO_STITCH_CACHE", str(shared_cache))
         return get_problem("digits")
+
+
+@pytest.fixture(scope="session")
+def workers():
+    """A function that gives a Dask cluster of one worker, the same for all tests: workers take seconds to import torch."""
+    with ExitStack() as stack:
+        yield lru_cache(lambda: stack.enter_context(DaskRunner(n_workers=1)).client.cluster)
 
 
 @pytest.fixture

@@ -30,8 +30,12 @@ def test_there_are_examples():
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)
-def test_examples_in_docstrings(example, cache, digits, tmp_path, monkeypatch, capsys):
+def test_examples_in_docstrings(example, cache, digits, workers, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     example.globs = KNOWN | example.globs
+    for line in example.examples:
+        if "DaskRunner(n_workers=2)" in line.source:
+            line.source = line.source.replace("DaskRunner(n_workers=2)", "DaskRunner(workers)")
+            example.globs["workers"] = workers()
     failed, _ = doctest.DocTestRunner().run(example)
     assert not failed, capsys.readouterr().out

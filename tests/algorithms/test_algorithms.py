@@ -2,8 +2,6 @@
 
 import copy
 import pickle
-import subprocess
-import sys
 import time
 
 import numpy as np
@@ -53,11 +51,6 @@ def non_dominated(f):
     """Slow and obvious."""
     f = {tuple(row) for row in f}
     return {a for a in f if not any(all(x <= y for x, y in zip(b, a, strict=True)) and b != a for b in f)}
-
-
-def test_no_torch_is_needed():
-    code = "import sys, pymoo_stitch.algorithms, pymoo_stitch.runners; assert 'torch' not in sys.modules"
-    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 @pytest.mark.parametrize(
@@ -283,7 +276,7 @@ def test_any_number_of_pending_and_workers(make, n_pending, n_workers):
 def test_nobody_starves():
     for make in (AsyncGA, GOMEA, LKGOMEA):
         algorithm = make(pop_size=64, runner=SimulatedRunner(90, 1.0))
-        run = minimize(TrapInverseTrap(50, seed=7), algorithm, ("n_evals", 3_000), seed=1).algorithm
+        run = minimize(TrapInverseTrap(50, seed=7), algorithm, ("n_evals", 1_500), seed=1).algorithm
         assert run.runner.utilisation == pytest.approx(64 / 90, abs=0.02)
 
 

@@ -230,11 +230,3 @@ def test_a_space_smaller_than_the_budget_ends_the_run_and_says_so():
     ):
         result = minimize(Halves(8), algorithm, ("n_evals", 1_000), seed=1)
     assert result.algorithm.evaluator.real == 16
-
-
-def test_algorithms_need_no_torch():
-    import subprocess
-    import sys
-
-    code = "import sys, pymoo_stitch.algorithms, pymoo_stitch.evaluations; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -138,7 +138,7 @@ def journals(draw):
     return counts, rows
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(journals(), st.integers(1, 5))
 def test_rows_come_back_as_they_were(counts_and_rows, at_a_time):
     counts, rows = counts_and_rows

@@ -47,6 +47,13 @@ def test_a_supernet_is_what_it_was(problem):
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
+def test_keys_are_the_same_in_every_process_and_version(problem, name):
+    rows = Run.read(FILES / f"{name}.sqlite").rows
+    assert [problem.key(row.x) for row in rows] == [row.key for row in rows]
+    assert all((problem.active(row.x) == row.result["active"]).all() for row in rows)
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
 def test_a_run_goes_on_as_it_would_have_then(problem, name, tmp_path):
     journal, expected = tmp_path / "run.sqlite", EXPECTED["runs"][name]
     shutil.copy(FILES / f"{name}.sqlite", journal)

@@ -467,7 +467,7 @@ def search(which, journal):
     return process, pids
 
 
-@pytest.mark.parametrize("which", ["ours", "theirs"])
+@pytest.mark.parametrize("which", ["ours", pytest.param("theirs", marks=pytest.mark.slow)])
 def test_an_interrupted_search_ends_cleanly(which, tmp_path):
     """Ctrl-C reaches all processes of a terminal's group."""
     process, pids = search(which, tmp_path / "run.sqlite")

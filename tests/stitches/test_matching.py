@@ -1,5 +1,6 @@
 """Matching: as many matches as the orders allow, spread, acyclic, symmetric, injective."""
 
+from functools import cache
 from itertools import combinations, pairwise, permutations
 
 import networkx as nx
@@ -129,6 +130,7 @@ def test_neighbours_in_cost_are_linked_whatever_the_order_given(networks):
     assert len(linked) == 3
 
 
+@cache
 def crossing():
     """Three networks whose pairwise alignments cannot all hold: the two branches run in opposite orders."""
 

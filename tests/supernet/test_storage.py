@@ -286,7 +286,7 @@ class Watch:
 watch = Watch()
 
 
-@pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.slow), 23])
+@pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.slow), 61])
 @pytest.mark.parametrize("sign", [False, pytest.param(True, id="signed")])
 def test_a_file_with_any_field_altered_is_refused_or_harmless(tmp_path, monkeypatch, sign, step):
     """Without a right digest every altered file is refused. With one, it is refused or it is another sound supernet:
@@ -326,12 +326,12 @@ def test_altered_tensors_are_refused(tmp_path):
     tiny().save(path)
     metadata, tensors = read(path)
     document = json.loads(metadata["supernet"])
-    for name, tensor in tensors.items():
+    for number, (name, tensor) in enumerate(tensors.items()):
         without = {key: value for key, value in tensors.items() if key != name}
-        for changed in (without, without | {f"{name}x": tensor}, without | {name: torch.cat([tensor, tensor])}):
-            write(path, document, changed)
-            with pytest.raises(ValueError, match="is not a supernet that can be loaded"):
-                Supernet.load(path)
+        changes = (without, without | {f"{name}x": tensor}, without | {name: torch.cat([tensor, tensor])})
+        write(path, document, changes[number % 3])
+        with pytest.raises(ValueError, match="is not a supernet that can be loaded"):
+            Supernet.load(path)
     write(path, document, tensors | {"more": torch.zeros(1)})
     with pytest.raises(ValueError, match="no network has a use for the tensor 'more'"):
         Supernet.load(path)

@@ -1,14 +1,9 @@
 """Supernets and subnetworks: the fast selection equals the slow interpretation, for any genotype."""
 
-import os
-import subprocess
-import sys
-import textwrap
-
 import numpy as np
 import pytest
 import torch
-from conftest import IMAGE, TESTS, Residual, imported, seeded
+from conftest import IMAGE, Residual, imported, seeded
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from interpreter import interpret
@@ -212,25 +207,6 @@ def test_the_summary_tells_what_there_is(pool):
         assert f"{network.cost:,}" in text
     assert f"{pool.n_matches} of at most {pool.bound}" in text
     assert f"{sum(p.numel() for p in pool.stitches.parameters()):,}" in text
-
-
-def test_keys_are_the_same_in_every_process(pair):
-    program = textwrap.dedent("""
-        import sys
-        sys.path.insert(0, sys.argv[1])
-        import numpy as np
-        from conftest import Gated, Residual, imported
-        from pymoo_stitch import Supernet
-        supernet = Supernet.build([imported(Residual, "residual"), imported(Gated, "gated")])
-        print(supernet.subnetwork(np.arange(supernet.n_var) % 3 == 0).key)
-    """)
-    run = subprocess.run(
-        [sys.executable, "-c", program, str(TESTS)],
-        capture_output=True,
-        text=True,
-        env=os.environ | {"PYTHONHASHSEED": "7"},
-    )
-    assert run.stdout.strip() == pair.subnetwork(np.arange(pair.n_var) % 3 == 0).key, run.stderr
 
 
 def test_a_key_belongs_to_one_supernet(pair, residual, gated):
