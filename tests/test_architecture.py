@@ -169,7 +169,7 @@ def test_what_needs_no_torch_does_not_import_it():
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("package", ["", "report", "runners"])
+@pytest.mark.parametrize("package", ["", "algorithms", "report", "runners"])
 def test_names_that_are_imported_late_are_those_that_type_checkers_see(package):
     path = modules()[package or "__init__"]
     seen = {
@@ -180,6 +180,8 @@ def test_names_that_are_imported_late_are_those_that_type_checkers_see(package):
     }
     module = import_module(f"pymoo_stitch.{package}".rstrip("."))
     assert seen == set(module.__all__)
+    parts = {path.stem for path in path.parent.glob("*.py")} | {path.name for path in path.parent.iterdir()}
+    assert not parts & seen, "a module of that name would hide it"
     assert all(getattr(module, name) is not None for name in module.__all__)
     assert set(module.__all__) <= set(dir(module))
     with pytest.raises(AttributeError, match="has no attribute 'nothing'"):

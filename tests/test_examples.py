@@ -73,7 +73,16 @@ def execute(cache, digits, workers, tmp_path, monkeypatch, capsys):
     KINDS.update(kinds)
 
 
-LONG = ("timm_family.py", "resnet_family.py", "fragment_pool.py", "docs/families.md", "docs/fragments.md")
+LONG = (
+    "timm_family.py",
+    "resnet_family.py",
+    "fragment_pool.py",
+    "compare_algorithms.py",
+    "docs/algorithms.md",
+    "docs/families.md",
+    "docs/fragments.md",
+    "docs/stitch-kind.md",
+)
 
 
 def some_slow(names):

@@ -5,30 +5,37 @@ non-dominated ones that were found.
 
 May import: `util`, `runners`, `evaluations`.
 
-They know nothing of networks and need no torch.
+They know nothing of networks and need no torch. Each is imported when it is first used: workers, who only need to know how a
+problem samples, do without the rest.
 """
 
-from .exhaustive import Exhaustive
-from .ga import AsyncGA
-from .gomea import GOMEA, LKGOMEA
-from .nsga2 import nsga2
-from .repair import ChainRepair
-from .sampling import BinarySampling, ProblemSampling
-from .threshold import Threshold, ThresholdSurvival
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "ALGORITHMS",
-    "GOMEA",
-    "LKGOMEA",
-    "AsyncGA",
-    "BinarySampling",
-    "ChainRepair",
-    "Exhaustive",
-    "ProblemSampling",
-    "Threshold",
-    "ThresholdSurvival",
-    "nsga2",
-]
+from ..util.lazy import lazy
 
-ALGORITHMS = {"LK-GOMEA": LKGOMEA, "GOMEA": GOMEA, "GA": AsyncGA, "NSGA-II": nsga2}
-"""Those that search, by the names that people know them by. Each takes `pop_size`."""
+if TYPE_CHECKING:
+    from .exhaustive import Exhaustive as Exhaustive
+    from .ga import AsyncGA as AsyncGA
+    from .gomea import GOMEA as GOMEA
+    from .gomea import LKGOMEA as LKGOMEA
+    from .named import ALGORITHMS as ALGORITHMS
+    from .nsga import nsga2 as nsga2
+    from .repair import ChainRepair as ChainRepair
+    from .sampling import BinarySampling as BinarySampling
+    from .sampling import ProblemSampling as ProblemSampling
+    from .threshold import Threshold as Threshold
+    from .threshold import ThresholdSurvival as ThresholdSurvival
+
+__getattr__, __dir__, __all__ = lazy(
+    __name__,
+    {
+        "exhaustive": ["Exhaustive"],
+        "ga": ["AsyncGA"],
+        "gomea": ["GOMEA", "LKGOMEA"],
+        "named": ["ALGORITHMS"],
+        "nsga": ["nsga2"],
+        "repair": ["ChainRepair"],
+        "sampling": ["BinarySampling", "ProblemSampling"],
+        "threshold": ["Threshold", "ThresholdSurvival"],
+    },
+)

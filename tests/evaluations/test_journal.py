@@ -304,7 +304,9 @@ def test_integers_and_constraints_go_on_too(tmp_path):
 # ------------------------------------------------------------------------------------------------------------- extended
 
 
-@pytest.mark.parametrize("kind", [AsyncGA, GOMEA, LKGOMEA, nsga2])
+@pytest.mark.parametrize(
+    "kind", [*(pytest.param(kind, marks=pytest.mark.slow) for kind in (AsyncGA, GOMEA)), LKGOMEA, nsga2]
+)
 def test_a_run_that_had_ended_goes_on_with_a_larger_budget(tmp_path, kind):
     def run(path, budget):
         problem = Chains()

@@ -1,0 +1,8 @@
+"""The algorithms that search, by the names that people know them by."""
+
+from .ga import AsyncGA
+from .gomea import GOMEA, LKGOMEA
+from .nsga import nsga2
+
+ALGORITHMS = {"LK-GOMEA": LKGOMEA, "GOMEA": GOMEA, "GA": AsyncGA, "NSGA-II": nsga2}
+"""What makes each; all take `pop_size`."""
