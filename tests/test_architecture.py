@@ -48,6 +48,7 @@ def table():
     }
 
 
+@cache
 def modules():
     """Every module by its name behind `pymoo_stitch.`, with its path. (`problems` may be linked into the package.)"""
     files = {path: PACKAGE for path in PACKAGE.rglob("*.py") if "problems" not in path.relative_to(PACKAGE).parts}
@@ -58,8 +59,13 @@ def modules():
     }
 
 
+@cache
 def imports(name, path):
     """What a module imports, wherever in it: (module, names, whether only for types or inside a function)."""
+    return tuple(_imports(name, path))
+
+
+def _imports(name, path):
     tree = ast.parse(path.read_text())
     parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
     inside = name.split(".") if path.name == "__init__.py" else name.split(".")[:-1]

@@ -78,6 +78,7 @@ LONG = (
     "resnet_family.py",
     "fragment_pool.py",
     "compare_algorithms.py",
+    "own_networks.py",
     "docs/algorithms.md",
     "docs/families.md",
     "docs/fragments.md",

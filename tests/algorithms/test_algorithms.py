@@ -56,7 +56,7 @@ def non_dominated(f):
 @pytest.mark.parametrize(
     ("problem", "algorithm", "budget"),
     [
-        (TrapInverseTrap(50, seed=7), GOMEA(pop_size=64), 7_000),
+        pytest.param(TrapInverseTrap(50, seed=7), GOMEA(pop_size=64), 7_000, marks=pytest.mark.slow),
         (TrapInverseTrap(50, seed=7), LKGOMEA(pop_size=64), 5_000),
         (ZeromaxOnemax(50), GOMEA(pop_size=32), 5_000),
         (LOTZ(12), AsyncGA(pop_size=32), 1_500),
@@ -140,7 +140,7 @@ def test_the_same_seed_gives_the_same_run_and_event_log(make):
 
 @OURS
 @pytest.mark.parametrize("way", [copy.deepcopy, lambda a: pickle.loads(pickle.dumps(a))], ids=["deepcopy", "pickle"])
-@pytest.mark.parametrize("moment", [0, 1, 7, 40, 123])
+@pytest.mark.parametrize("moment", [0, 7, 123, *(pytest.param(moment, marks=pytest.mark.slow) for moment in (1, 40))])
 def test_a_copy_made_at_any_moment_ends_like_the_original(make, way, moment):
     algorithm = make(pop_size=16).setup(TwoChains(10, seed=1), termination=("n_evals", 200), seed=1)
     for _ in range(moment):

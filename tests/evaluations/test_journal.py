@@ -228,7 +228,7 @@ cuts = st.lists(st.tuples(st.integers(0, 70), st.sampled_from([Cut, KeyboardInte
 
 
 @pytest.mark.parametrize("name", SEARCHES)
-@settings(max_examples=3, deadline=None)
+@settings(max_examples=2, deadline=None)
 @given(cuts)
 def test_a_run_that_is_cut_ends_as_if_it_had_not_been(name, cuts):
     whole, result, evaluated = uninterrupted(name)
@@ -801,7 +801,7 @@ def test_interrupted_by_the_user_a_run_gives_what_it_has_and_can_go_on(tmp_path)
     assert sequence(path) == whole
 
 
-@pytest.mark.parametrize("name", ["NSGA-II", "NSGA-II, runner"])
+@pytest.mark.parametrize("name", [pytest.param("NSGA-II", marks=pytest.mark.slow), "NSGA-II, runner"])
 def test_interrupted_in_an_evaluation_nsga2_gives_what_it_has_and_can_go_on(tmp_path, name):
     path = tmp_path / "journal"
     for at in (20, 10):

@@ -195,7 +195,7 @@ def test_workers_may_be_killed_at_any_time(fragile, tmp_path):
     assert evaluations.failed == 0
 
 
-@pytest.mark.parametrize("harm", ["exit", "hang"])
+@pytest.mark.parametrize("harm", [pytest.param("exit", marks=pytest.mark.slow), "hang"])
 def test_what_harms_its_worker_once_is_done_elsewhere(fragile, harm, tmp_path):
     problem = Harmful(harm, tmp_path, once=True, seconds=0.001)
     evaluations = Evaluations()
@@ -289,6 +289,7 @@ def test_called_a_failure_leaves_nothing_behind(runner):
     assert [result["F"] for result in other(f, np.eye(4)[1:])] == [1, 0, 0]
 
 
+@pytest.mark.slow
 def test_threads_of_a_worker_share_a_problem(pair):
     rng = torch.Generator().manual_seed(0)
     task = Task(validation=(torch.rand(16, *IMAGE, generator=rng), torch.randint(5, (16,), generator=rng)))

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import textwrap
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -243,6 +244,7 @@ def altered(document):
                 holder[path[-1]] = value
 
 
+@cache
 def tiny():
     class Tiny(nn.Module):
         def __init__(self):

@@ -149,7 +149,7 @@ def test_a_module_goes_to_the_device_asked_for(supernet):
     assert module(torch.rand(2, *IMAGE, device="meta")).shape == (2, 5)
 
 
-@pytest.mark.parametrize("chosen", ["none", "some", "all"])
+@pytest.mark.parametrize("chosen", ["some", *(pytest.param(c, marks=pytest.mark.slow) for c in ("none", "all"))])
 def test_a_module_can_be_exported_again(supernet, images, chosen):
     x = {"none": np.zeros, "all": np.ones}.get(chosen, lambda n, dtype: np.arange(n) % 3 == 0)(
         supernet.n_var, dtype=bool
