@@ -1,8 +1,10 @@
 """Stitch trained neural networks into a supernet and search it with pymoo.
 
-    modules → network → stitches → supernet → fitting → task → problem ⇄ algorithms ⇄ evaluations ⇄ runners → report
+    torch modules → network → stitches → supernet → fitting → problem (with a task) → algorithms ⇄ evaluations ⇄ runners
+    a .pt2 or .onnx file ← supernet ← report ← journal, which evaluations write
 
-What is used most can be imported from here; each package says in a few lines what comes in and what goes out.
+What is used most can be imported from here; each package says in a few lines what comes in and what goes out, and
+docs/architecture.md how they fit together, and which papers the tags [G], [T], [SN] and [SF] stand for.
 """
 
 from typing import TYPE_CHECKING

@@ -1,4 +1,9 @@
-"""The search for good subnetworks as a pymoo problem."""
+"""The search for good subnetworks as a pymoo problem.
+
+In: a space and a task. Out: a binary pymoo problem with two objectives.
+
+May import: `util`, `network`, `supernet`, `task`, `algorithms`.
+"""
 
 import math
 import warnings
@@ -23,7 +28,7 @@ class StitchProblem(Problem):
     """Binary variables, two objectives, both minimised: multiply-adds for one sample, and 1 − the task's metric (or the
     metric itself where less is better).
 
-    Each evaluated individual carries besides: `key` and `active` of its subnetwork, a value for each of the task's
+    Each evaluated individual carries besides: the `key` of its subnetwork, `active` (which of its variables matter), a value for each of the task's
     metrics under its name, `seconds`, and `failed`, the reason why there is no result, else empty. What has failed
     has the worst objectives there are, so that it is on no front.
 

@@ -5,4 +5,5 @@ from .gomea import GOMEA, LKGOMEA
 from .nsga import nsga2
 
 ALGORITHMS = {"LK-GOMEA": LKGOMEA, "GOMEA": GOMEA, "GA": AsyncGA, "NSGA-II": nsga2}
-"""What makes each; all take `pop_size`."""
+"""What makes each; all take `pop_size`. A function is named as the class that it makes, in any case (`nsga2`, `NSGA2`): runs are
+recognised by that."""

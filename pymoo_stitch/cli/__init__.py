@@ -1,6 +1,6 @@
 """The command line: `pymoo-stitch`, or `python -m pymoo_stitch`.
 
-In: words. Out: an exit code, and what a command says and writes.
+In: command-line arguments. Out: an exit code, and what a command prints and writes.
 
 May import: `util`, `supernet`, `runners`, `evaluations`, `algorithms`, `problem`, `problems`, `report`.
 """

@@ -1,11 +1,11 @@
 """What stands between an algorithm and a runner.
 
-In: individuals that an algorithm proposes. Out: their results, each subnetwork's once, on disk before the algorithm sees
-them: from the journal of the same run, from those of others, or from a runner.
+In: individuals that an algorithm proposes. Out: their results, each subnetwork's once: from the journal of the same run, from
+those of others, or from a runner; if the run has a journal, on disk before the algorithm sees them.
 
 May import: `util`, `runners`.
 
-Needs no torch.
+Does not import torch.
 """
 
 from .budget import RunTime, budget_of, is_over, max_evals

@@ -36,19 +36,19 @@ def _described(thing: Any, without: frozenset[str], above: tuple[int, ...]) -> A
         return [_described(value, frozenset(), above) for value in thing]
     if isinstance(thing, type) or (callable(thing) and hasattr(thing, "__qualname__")):
         return f"{thing.__module__}.{thing.__qualname__}"
-    then = _then(thing)
+    earlier = _earlier(thing)
     public = {
         name: _described(value, frozenset(), above)
         for name, value in sorted(getattr(thing, "__dict__", {}).items())
         if not name.startswith("_") and name not in without and not isinstance(value, np.random.Generator)
-        if name not in then or value != then[name]  # what is not named has the value of then
+        if name not in earlier or value != earlier[name]  # what is not named has its earlier value
     }
     return {"class": f"{type(thing).__module__}.{type(thing).__qualname__}"} | public
 
 
 def restore(thing: Any, old: Any) -> None:
-    """Give options that a description does not name the values of then: an option that is added to a class later, and would
-    change what its runs do, has in the class's `then` the value that stands for how it was before.
+    """Give options that a description does not name their earlier values: an option that is added to a class later, and would
+    change what its runs do, has in the class's `earlier` the value that stands for how it was before.
 
     An option that was given another value than its default is left as it is, and makes the run another one.
 
@@ -57,7 +57,7 @@ def restore(thing: Any, old: Any) -> None:
     """
     if not isinstance(old, Mapping):
         return
-    for name, value in _then(thing).items():
+    for name, value in _earlier(thing).items():
         if name not in old and getattr(thing, name) == _default(type(thing), name):
             setattr(thing, name, value)
     for name, part in getattr(thing, "__dict__", {}).items():
@@ -65,9 +65,9 @@ def restore(thing: Any, old: Any) -> None:
             restore(part, old[name])
 
 
-def _then(thing: Any) -> Mapping[str, Any]:
-    """The values of then of options that were added to a class, or to one that it inherits from."""
-    return {name: value for kind in type(thing).__mro__ for name, value in vars(kind).get("then", {}).items()}
+def _earlier(thing: Any) -> Mapping[str, Any]:
+    """The earlier values of options that were added to a class, or to one that it inherits from."""
+    return {name: value for kind in type(thing).__mro__ for name, value in vars(kind).get("earlier", {}).items()}
 
 
 def _default(kind: type, name: str) -> Any:

@@ -1,5 +1,5 @@
 """The service between an algorithm and what evaluates: no subnetwork is evaluated twice in a run, budgets are honest, and
-whatever is known is on disk."""
+with a journal whatever is known is on disk."""
 
 import copy
 import os
@@ -142,7 +142,7 @@ class Evaluations(Evaluator):
         return run.get("budget") if run else of_termination
 
     def restore(self, algorithm: Algorithm) -> None:
-        """Give the algorithm, before it is set up, those options that its journal does not name with the values of then: see
+        """Give the algorithm, before it is set up, the earlier values of those options that its journal does not name: see
         `description.restore`."""
         run = self._journaled_run()
         if run:

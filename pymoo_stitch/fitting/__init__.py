@@ -4,7 +4,7 @@ In: a supernet and images. Out: stitches with weights, and a `FitReport` with th
 make each stitch give the tensor that it stands for; to *finetune* is to train all of them together, in subnetworks; to
 *retrain* is to train those of one subnetwork, as copies.
 
-May import: `util`, `network`, `stitches`, `supernet`.
+May import: `network`, `stitches`, `supernet`.
 """
 
 from .execution import Execution

@@ -3,7 +3,7 @@
 In: a `torch.nn.Module` and an example of its input. Out: a `Network`, nodes and weights as data, verified against the module,
 and its taps, the tensors inside it that a stitch can read or replace.
 
-May import: `util`.
+May import: nothing of ours.
 """
 
 from .folding import CONVOLUTIONS, fold, foldable

@@ -3,9 +3,10 @@
 In: journals, and the problem that was searched. Out: runs as arrays (`Run`), algorithms compared (`Comparison`), and a
 `Report` with tables, plots, drawings and files, from which one network is chosen.
 
-May import: `util`, `network`, `stitches`, `supernet`, `task`, `runners`, `evaluations`, `algorithms`, `problem`.
+May import: `util`, `network`, `stitches`, `supernet`, `task`, `evaluations`, `algorithms`, `problem`.
 
-Of its modules, `runs` and `comparison` need no torch.
+Of its modules, `runs` and `comparison` do not import torch. A new plot is listed below and, to be among a report's files, in
+`Report.write`.
 """
 
 from typing import TYPE_CHECKING

@@ -1,11 +1,11 @@
 """Where evaluations happen.
 
-In: functions of a genotype. Out: what they return, with when and by which worker. A `Runner` states the contract: in this
-process, on a Dask cluster, or on a virtual clock.
+In: functions of a genotype. Out: what they return, with when and by which worker. A `Runner` states the contract; there
+are one in this process, one on a Dask cluster, and one in this process with simulated workers and time.
 
 May import: `util`.
 
-Needs no torch.
+Does not import torch.
 """
 
 from typing import TYPE_CHECKING

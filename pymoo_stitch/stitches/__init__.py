@@ -2,7 +2,7 @@
 
 In: networks. Out: kinds of stitches (`KINDS`), links between taps, the matching that makes them, and the wiring that results.
 
-May import: `util`, `network`.
+May import: `network`.
 """
 
 from .conversions import as_image

@@ -29,7 +29,11 @@ class Outline(NamedTuple):
 
 class Space(ABC):
     """A genotype, a vector of `n_var` booleans, selects a subnetwork from a space: a supernet, a family, all chains of a pool,
-    or one of yours, which says `n_var` and `subnetwork`. The rest has defaults."""
+    or one of yours, which says `n_var` and `subnetwork`.
+
+    The rest has defaults. They suit a space that selects subnetworks of another one (`basis`), such as some of a supernet's; one
+    whose subnetworks are its own says `basis`, `networks`, `max_cost` and `is_fitted` as well. Say `outline` where the variables
+    that matter are not those of the subnetwork, and `digest` if you keep journals: the default does not look at weights."""
 
     n_var: int
     """The number of variables of a genotype."""
@@ -92,7 +96,8 @@ class Space(ABC):
         return self.basis.is_fitted
 
     def digest(self) -> str:
-        """A name for what the subnetworks compute, weights included, the same in every process."""
+        """A name for what the subnetworks compute, weights included, the same in every process; by default that of the
+        class."""
         return type(self).__qualname__
 
 

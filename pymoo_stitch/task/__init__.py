@@ -3,7 +3,7 @@
 In: images with labels (`data` reads them from folders), and subnetworks. Out: a `Task` with its splits, metrics and head, and
 from the `Engine` the metrics of many subnetworks, computed together.
 
-May import: `util`, `network`, `stitches`, `supernet`.
+May import: `util`, `network`, `supernet`.
 """
 
 from .engine import Engine, Outcome

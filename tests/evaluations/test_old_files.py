@@ -54,7 +54,7 @@ def test_keys_are_the_same_in_every_process_and_version(problem, name):
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
-def test_a_run_goes_on_as_it_would_have_then(problem, name, tmp_path):
+def test_a_run_goes_on_as_it_would_have_earlier(problem, name, tmp_path):
     journal, expected = tmp_path / "run.sqlite", EXPECTED["runs"][name]
     shutil.copy(FILES / f"{name}.sqlite", journal)
     before = len(Run.read(journal))
@@ -72,7 +72,7 @@ def test_a_run_goes_on_as_it_would_have_then(problem, name, tmp_path):
 class Later(LKGOMEA):
     """The algorithm of a later version, with an option that was not there."""
 
-    then = {"boldness": 0.0}  # noqa: RUF012
+    earlier = {"boldness": 0.0}  # noqa: RUF012
 
     def __init__(self, *, boldness=0.5, **options):
         super().__init__(**options)
@@ -86,7 +86,7 @@ class Later(LKGOMEA):
 Later.__module__, Later.__qualname__ = "pymoo_stitch.algorithms.elsewhere", "LKGOMEA"
 
 
-def test_an_option_that_a_journal_does_not_name_has_the_value_of_then(problem, tmp_path, monkeypatch):
+def test_an_option_that_a_journal_does_not_name_has_the_value_of_earlier(problem, tmp_path, monkeypatch):
     journal, expected = tmp_path / "run.sqlite", EXPECTED["runs"]["lk-gomea"]
     shutil.copy(FILES / "lk-gomea.sqlite", journal)
     monkeypatch.setitem(ALGORITHMS, "lk-gomea", Later)
