@@ -109,11 +109,11 @@ class StitchProblem(Problem):
 
     def active(self, x: Sequence[bool] | np.ndarray) -> np.ndarray:
         """A mask over the variables: which matter in this genotype."""
-        return self.outline(x).active
+        return self.space.active(_binary(x))
 
     def key(self, x: Sequence[bool] | np.ndarray) -> str:
         """The same for all genotypes that select the same subnetwork."""
-        return self.outline(x).key
+        return self.subnetwork(x).key
 
     @property
     def codes(self) -> np.ndarray | None:

@@ -142,14 +142,14 @@ class Halved(Space):
         full[: self.n_var] = x
         return self.supernet.subnetwork(full)
 
-    def outline(self, x):
-        found = super().outline(x)
-        return found._replace(active=found.active[: self.n_var])
+    def active(self, x):
+        return super().active(x)[: self.n_var]
 
 
 def test_a_space_of_ones_own_says_n_var_and_subnetwork(pair, task):
     problem = StitchProblem(Halved(pair), task)
     assert problem.space.basis is pair
+    assert len(problem.outline(np.zeros(problem.n_var, dtype=bool)).active) == problem.n_var
     assert (problem.space.networks, problem.space.input_shape) == (pair.networks, pair.input_shape)
     assert (problem.space.max_cost, problem.space.is_fitted) == (pair.max_cost, pair.is_fitted)
     result = minimize(problem, nsga2(pop_size=8), ("n_evals", 20), seed=1)

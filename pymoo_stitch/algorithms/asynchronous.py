@@ -16,7 +16,7 @@ from pymoo.util.display.column import Column
 from pymoo.util.display.output import NumberOfGenerations, Output
 
 from ..evaluations import Evaluations, HeldInterrupt, budget_of, end_interrupted, hypervolume, is_over, max_evals
-from ..runners import Runner, SerialRunner
+from ..runners import Runner, SerialRunner, check_runner
 from .archive import Archive
 from .sampling import ProblemSampling
 from .scalarization import reassign, spread_weights, tschebysheff
@@ -59,6 +59,7 @@ class Asynchronous(Algorithm):
         for name, value, least in (("pop_size", pop_size, 2), ("n_pending", n_pending, 1)):
             if value is not None and value < least:
                 raise ValueError(f"{name} is at least {least}, but is {value}.")
+        check_runner(runner)
         super().__init__(**({"evaluator": Evaluations(), "output": SearchOutput()} | options))
         self.pop_size, self.n_pending = pop_size, n_pending
         self.runner = runner

@@ -67,7 +67,8 @@ def restore(thing: Any, old: Any) -> None:
 
 def _earlier(thing: Any) -> Mapping[str, Any]:
     """The earlier values of options that were added to a class, or to one that it inherits from."""
-    return {name: value for kind in type(thing).__mro__ for name, value in vars(kind).get("earlier", {}).items()}
+    found = [vars(kind).get("earlier") for kind in type(thing).__mro__]
+    return {name: value for each in found if isinstance(each, Mapping) for name, value in each.items()}
 
 
 def _default(kind: type, name: str) -> Any:
@@ -80,8 +81,7 @@ def _default(kind: type, name: str) -> Any:
 
 
 def differences(old: Any, new: Any, name: str = "") -> list[str]:
-    """Where two descriptions differ, as text. Classes and functions are compared by their package and their name: modules
-    inside a package move."""
+    """Where two descriptions differ, as text. Classes and functions of this package are compared by name: its modules move."""
     if isinstance(old, dict) and isinstance(new, dict):
         names = sorted(old.keys() | new.keys())
         return [
@@ -90,14 +90,10 @@ def differences(old: Any, new: Any, name: str = "") -> list[str]:
     return [] if _unmoved(old) == _unmoved(new) else [f"{name} is {_short(old)} in the journal and {_short(new)} here"]
 
 
-_PATH = re.compile(r"([A-Za-z_]\w*)\.(?:[\w<>]+\.)*([A-Za-z_<][\w<>]*)")
-"""Of a class or a function: its package, modules, its name."""
-
-
 def _unmoved(value: Any) -> Any:
-    """Of a path to a class or a function what does not move; any other value itself."""
-    found = _PATH.fullmatch(value) if isinstance(value, str) else None
-    return found.groups() if found else value
+    """Of the path to something in this package its name, and that it is of this package; any other value itself."""
+    is_path = isinstance(value, str) and re.fullmatch(r"pymoo_stitch(\.[\w<>]+)+", value)
+    return ("pymoo_stitch", value.rpartition(".")[2]) if is_path else value
 
 
 def _short(value: Any) -> str:

@@ -67,6 +67,9 @@ class Together(Runner):
             for number in range(len(self._queue)):
                 self._done.append((number, {name: values[number] for name, values in found} | times))
             self._queue = []
+        return self.finished()
+
+    def finished(self) -> tuple[int, Result] | None:
         return self._done.popleft() if self._done else None
 
     def cancel(self) -> None:

@@ -4,7 +4,7 @@ with a journal whatever is known is on disk."""
 import copy
 import os
 import warnings
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -18,7 +18,7 @@ from pymoo.core.individual import Individual
 from pymoo.core.population import Population
 from pymoo.core.problem import Problem
 
-from ..runners import Result, Runner
+from ..runners import Result, Runner, check_runner
 from .budget import budget_of
 from .description import described, differences, identity, restore, versions
 from .evaluate import Evaluate, Together
@@ -91,6 +91,7 @@ class Evaluations(Evaluator):
         patience: int = 10_000,
     ):
         super().__init__()
+        check_runner(runner)
         self.runner, self.journal, self.memo, self.progress = runner, journal, tuple(memo), progress
         self.count_skipped, self.patience = count_skipped, patience
         self.requested = self.real = self.skipped = self.failed = self.replayed = self.shared = 0
@@ -110,7 +111,7 @@ class Evaluations(Evaluator):
         self._open: dict[Any, _Request] = {}
         self._held: dict[int, _Request] = {}  # by number: not placed yet, or to be answered by the journal
         self._taken: deque[_Request] = deque()  # known from other runs
-        self._running: dict[int, _Request] = {}  # by their number in the runner
+        self._running: dict[tuple[int, int], _Request] = {}  # by their runner, and their number in it
         # Individuals with results that `next` has still to return: their subnetworks needed no evaluation of their own.
         self._answered: deque[Individual] = deque()
         self._answered_in_a_row = 0
@@ -247,14 +248,22 @@ class Evaluations(Evaluator):
         return self._next(runner, wait, lambda: _level(algorithm, self.n_eval), known_first)
 
     def _next(
-        self, runner: Runner, wait: Wait, threshold: Callable[[], float | None], known_first: float
+        self,
+        runner: Runner,
+        wait: Wait,
+        threshold: Callable[[], float | None],
+        known_first: float,
+        keeps_clock: bool = True,
     ) -> Individual | None:
-        self._place(runner)
+        # While the journal answers, nothing is submitted, unless time is virtual: then a clock has to go on as it went.
+        is_journaled = bool(self._replay) and not (keeps_clock and runner.is_virtual)
+        if not is_journaled:
+            self._place(runner)
         waiting = self._held or self._taken or self._running
         if self._answered and (self._answered_in_a_row < known_first or not waiting):
             self._answered_in_a_row += 1
             return self._answered.popleft()
-        if self._is_answered_by_journal(runner):
+        if is_journaled:
             if self._replay.next_request not in self._held:
                 raise self._replay.astray()
             request, out = self._held.pop(self._replay.next_request), {}
@@ -266,27 +275,29 @@ class Evaluations(Evaluator):
             done = wait(runner)
             if done is None:
                 return None
-            request, out = self._running.pop(done[0]), done[1]
+            request, out = self._running.pop((id(runner), done[0])), done[1]
         try:
-            first, *others = self._complete(request, out, threshold())
+            result = self._committed(request, out, threshold())
         except BaseException:  # the journal cannot be written: it is asked for again
             self._held[request.number] = request
             raise
+        first, *others = self._settle(request, result)
         self._answered.extend(others)
         self._answered_in_a_row = 0
+        if self._progress is not None:
+            self._progress.show(self.real)
         return first
 
     def _place(self, runner: Runner) -> None:
-        """Decide for each new request where it gets its answer: from the journal, which it then waits for, from other runs'
-        journals, or from the runner."""
-        while self._held and not self._is_answered_by_journal(runner):
-            request = self._held.pop(next(iter(self._held)))
+        """Decide for each new request where it gets its answer: from other runs' journals, or from the runner."""
+        for request in list(self._held.values()):
             if self._others and self._name(request) in self._others:
                 self._taken.append(request)
             else:
                 journaled = self._replay.result(request.number)
                 f = self._evaluate if journaled is None else lambda x, result=journaled: result
-                self._running[runner.submit(f, request.x)] = request
+                self._running[id(runner), runner.submit(f, request.x)] = request
+            del self._held[request.number]
 
     @property
     def _evaluate(self) -> Evaluate:
@@ -295,20 +306,20 @@ class Evaluations(Evaluator):
             self._f = Evaluate(self._problem)
         return self._f
 
-    def _is_answered_by_journal(self, runner: Runner) -> bool:
-        """While it is, nothing is submitted, unless time is virtual: then a clock has to go on as it went."""
-        return bool(self._replay) and not runner.is_virtual
-
-    def _complete(self, request: _Request, out: Result, threshold: float | None) -> list[Individual]:
-        """Commit a result to the journal, unless it is from there, and answer all who wait for it."""
+    def _committed(self, request: _Request, out: Result, threshold: float | None) -> dict[str, Any]:
+        """A result that is in the journal: what was replayed from there, or what is committed to it now."""
         if self._replay:
             result = self._checked(self._replay.take(request.number, request.x))
             self.replayed += 1
-        else:
-            result = self._checked(out)
-            if self._journal is not None:
-                row = Row(request.number, request.x, self._name(request), result, threshold)
-                self._journal.append(self.real, [row])
+            return result
+        result = self._checked(out)
+        if self._journal is not None:
+            row = Row(request.number, request.x, self._name(request), result, threshold)
+            self._journal.append(self.real, [row])
+        return result
+
+    def _settle(self, request: _Request, result: dict[str, Any]) -> list[Individual]:
+        """Make a result known, and answer all who wait for it."""
         if len(self._known) != self.real:  # a copy of this has gone another way
             self._known = dict(islice(self._known.items(), self.real))
         self._known[request.key] = self.real, result
@@ -321,19 +332,19 @@ class Evaluations(Evaluator):
         _answer(first, result)
         for other in others:
             self._skip(other, result)
-        if self._progress is not None:
-            self._progress.show(self.real)
         return request.individuals
 
     def withdraw(self, runner: Runner) -> None:
         """Take everything back from the runner. What was submitted to it is submitted again by the next `next`."""
         runner.cancel()
-        self._held, self._running, self._taken = self._withdrawn(), {}, deque()
+        self._held = self._withdrawn(runner)
+        self._running = {key: request for key, request in self._running.items() if key[0] != id(runner)}
+        self._taken = deque()
 
-    def _withdrawn(self) -> dict[int, _Request]:
-        """All requests, those first that were placed first."""
-        requests = [*self._running.values(), *self._taken, *self._held.values()]
-        return {request.number: request for request in requests}
+    def _withdrawn(self, runner: Runner | None = None) -> dict[int, _Request]:
+        """The requests to be placed if a runner, or all of them, did no more: those first that were placed first."""
+        running = [request for (owner, _), request in self._running.items() if runner is None or owner == id(runner)]
+        return {request.number: request for request in [*running, *self._taken, *self._held.values()]}
 
     # ------------------------------------------------------------------------------------------- as a pymoo evaluator
 
@@ -359,16 +370,25 @@ class Evaluations(Evaluator):
         runner = self.runner or Together(problem, evaluate_values_of, algorithm, kwargs)
         level = _level(algorithm, self.n_eval)  # of the whole generation
         with HeldInterrupt() as interrupt:
-            waiting = {id(individual) for individual in pop}
+            waiting, others = Counter(id(individual) for individual in pop), []
+
+            def wait(runner: Runner) -> tuple[int, Result] | None:
+                return runner.finished() or interrupt.wait_for(runner)
+
             try:
                 for individual in pop:
                     self.submit(problem, individual)
-                while waiting:
-                    answered = self._next(runner, interrupt.wait_for, lambda: level, known_first=np.inf)
-                    waiting.discard(id(answered))
-                    if interrupt.noted:
+                while waiting.total():
+                    answered = self._next(runner, wait, lambda: level, known_first=np.inf, keeps_clock=False)
+                    if waiting[id(answered)]:
+                        waiting[id(answered)] -= 1
+                    elif answered is not None:  # that an algorithm, in the middle of which this is called, waits for
+                        others.append(answered)
+                    elif interrupt.noted:
                         raise KeyboardInterrupt
+                self._answered.extend(others)
             except BaseException as error:
+                self._answered.extend(others)
                 unfinished = self._take_back(pop, runner)
                 if algorithm is None or not isinstance(error, KeyboardInterrupt):
                     raise
@@ -386,7 +406,8 @@ class Evaluations(Evaluator):
         self._answered = deque(individual for individual in self._answered if id(individual) not in mine)
         taken_back = [request for request in self._open.values() if id(request.individuals[0]) in mine]
         for request in taken_back:
-            del self._open[request.key], self._held[request.number]
+            del self._open[request.key]
+            self._held.pop(request.number, None)
             self.requested -= len(request.individuals)
         return [individual for request in taken_back for individual in request.individuals]
 
@@ -448,7 +469,7 @@ class Evaluations(Evaluator):
     def __deepcopy__(self, memo: dict[int, Any]) -> "Evaluations":
         new = copy.copy(self)
         memo[id(self)] = new
-        for name in ("_problem", "runner", "_open", "_held", "_answered"):
+        for name in ("_problem", "_open", "_held", "_answered"):
             setattr(new, name, copy.deepcopy(getattr(new, name), memo))
         return new
 

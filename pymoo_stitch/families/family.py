@@ -18,7 +18,7 @@ from torch import nn
 from ..fitting import FitReport
 from ..network import Network, Normalization, import_networks
 from ..stitches import Link, check_options
-from ..supernet import Outline, Space, Subnetwork, Supernet
+from ..supernet import Space, Subnetwork, Supernet
 from ..util.digests import digest
 from ..util.tables import table
 from .links import _around_final_norm, _by_cost, _stages, family_links
@@ -211,9 +211,9 @@ class Family(Space):
         """The network that a genotype of this space stands for."""
         return self[self.id(x)]
 
-    def outline(self, x: Sequence[bool] | np.ndarray) -> Outline:
+    def active(self, x: Sequence[bool] | np.ndarray) -> np.ndarray:
         """Every bit of an id matters."""
-        return super().outline(x)._replace(active=np.ones(self.n_var, dtype=bool))
+        return np.ones(self.n_var, dtype=bool)
 
     @property
     def references(self) -> dict[str, np.ndarray]:

@@ -1,11 +1,6 @@
 """Least squares itself: the affine map of least squared error."""
 
-from typing import TYPE_CHECKING
-
 import torch
-
-if TYPE_CHECKING:
-    pass
 
 
 def solve_sums(

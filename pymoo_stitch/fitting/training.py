@@ -125,6 +125,7 @@ def retrain(
     subnetwork: "Subnetwork",
     images: Any,
     *,
+    teacher: Sequence[bool] | np.ndarray | None = None,
     samples: int = 4_096,
     batch_size: int = 32,
     lr: float = 1e-3,
@@ -135,11 +136,11 @@ def retrain(
     progress: bool | None = None,
 ) -> FitReport:
     """[G] 15: train the stitches of one subnetwork of a supernet, as copies of its own, which it has from then on. The
-    parameters are those of `finetune`; the teacher is the ensemble."""
+    parameters are those of `finetune`."""
     if not _can_learn(subnetwork):
         raise ValueError("this subnetwork uses no stitch, so that there is nothing to retrain.")
     supernet, device = subnetwork.space, torch.device(device or "cpu")
-    lessons = _Lessons(supernet, None, labels, distillation, device)
+    lessons = _Lessons(supernet, teacher, labels, distillation, device)
     names = dict.fromkeys(link.stitch for link in subnetwork.links)
     stitches = nn.ModuleDict({name: copy.deepcopy(subnetwork.stitches[name]) for name in names})
     data = Data(supernet, images, batch_size, device, progress, "retrain", samples, seed)

@@ -80,7 +80,7 @@ def fragments(network: Network) -> tuple[Fragment, ...]:
 
 
 def follows(first: Fragment, second: Fragment) -> bool:
-    """Whether a fragment comes after another in their network."""
+    """Whether a fragment comes right after another in their network."""
     return first.network is second.network and first.number + 1 == second.number
 
 

@@ -66,7 +66,8 @@ class Pool(Space):
             raise ValueError(
                 f"positions must be at least 1, ridge and memory at least 0, but they are {positions}, {ridge} and {memory}."
             )
-        if wrong := ImageLimits.of(self.networks).broken_by(images):
+        in_unit = any(network.takes_unit_images for network in self.networks)
+        if wrong := ImageLimits(self.networks[0].input_shape, in_unit).broken_by(images):
             raise ValueError(f"what stitches are to be fitted on {wrong}")
         self.images = as_floats(images).detach().cpu().contiguous()
         self._by_network = {network.name: fragments(network) for network in self.networks}

@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from torch.nn.utils.fusion import fuse_conv_bn_weights
 
 from .graph import Node, Ref, Weight
 from .network import Network
@@ -35,14 +34,16 @@ def _are_weights(arguments: Sequence[Any]) -> bool:
 def fold(convolution: Node, norm: Node, weights: Mapping[str, torch.Tensor]) -> tuple[Node, dict[str, torch.Tensor]]:
     """A convolution and the batch norm behind it as one convolution, and its weights."""
 
-    def value(argument: Weight | None) -> torch.Tensor | None:
-        return None if argument is None else weights[argument.name].double()
+    def value(argument: Weight | None, default: float, like: torch.Tensor) -> torch.Tensor:
+        return torch.full_like(like, default) if argument is None else weights[argument.name].double()
 
-    bias = convolution.args[2] if len(convolution.args) > 2 else None
-    gamma, beta, mean, variance = map(value, norm.args[1:5])
-    kernel, shift = fuse_conv_bn_weights(
-        value(convolution.args[1]), value(bias), mean, variance, norm.args[7], gamma, beta
-    )
+    # `torch.nn.utils.fusion` multiplies by rsqrt, which rounds some weights differently.
+    weight, bias = convolution.args[1], convolution.args[2] if len(convolution.args) > 2 else None
+    mean = weights[norm.args[3].name].double()
+    gamma, beta = value(norm.args[1], 1, mean), value(norm.args[2], 0, mean)
+    scale = gamma / (weights[norm.args[4].name].double() + norm.args[7]).sqrt()
+    shift = beta + (value(bias, 0, mean) - mean) * scale
+    kernel = weights[weight.name].double() * scale.view(-1, 1, 1, 1)
     args = (convolution.args[0], Weight("weight"), Weight("bias"), *convolution.args[3:])
     folded = replace(convolution, name=norm.name, args=args, shape=norm.shape, dtype=norm.dtype)
-    return folded, {"weight": kernel.detach().to(norm.dtype), "bias": shift.detach().to(norm.dtype)}
+    return folded, {"weight": kernel.to(norm.dtype), "bias": shift.to(norm.dtype)}

@@ -2,16 +2,12 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import torch
 
 from .graph import INPUT, Node, resolver, substitute
 from .network import Network
 from .operators import lookup
-
-if TYPE_CHECKING:
-    pass
 
 
 def outputs_of(

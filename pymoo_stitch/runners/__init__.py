@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .base import Function as Function
     from .base import Result as Result
     from .base import Runner as Runner
+    from .base import check_runner as check_runner
     from .dask import DaskRunner as DaskRunner
     from .serial import SerialRunner as SerialRunner
     from .simulated import SimulatedRunner as SimulatedRunner
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 __getattr__, __dir__, __all__ = lazy(
     __name__,
     {
-        "base": ["Function", "Result", "Runner"],
+        "base": ["Function", "Result", "Runner", "check_runner"],
         "dask": ["DaskRunner"],
         "serial": ["SerialRunner"],
         "simulated": ["SimulatedRunner"],

@@ -44,6 +44,10 @@ class Runner(ABC):
     def cancel(self) -> None:
         """Forget all that is queued or running."""
 
+    def finished(self) -> tuple[int, Result] | None:
+        """One that is done and was not given back yet, if that takes no waiting; the default knows of none."""
+        return None
+
     @property
     @abstractmethod
     def utilisation(self) -> float:
@@ -64,6 +68,15 @@ class Runner(ABC):
             self.cancel()  # nobody will ask for the others
             raise
         return results
+
+
+def check_runner(runner: Any) -> None:
+    """A TypeError unless this is a runner, or None."""
+    if runner is not None and not isinstance(runner, Runner):
+        raise TypeError(
+            f"evaluations happen on a Runner, such as DaskRunner(), not on {type(runner).__name__}. One of yours inherits "
+            "from pymoo_stitch.runners.Runner."
+        )
 
 
 def attempt(f: Function, x: np.ndarray) -> Result:

@@ -32,7 +32,7 @@ class Space(ABC):
     or one of yours, which says `n_var` and `subnetwork`.
 
     The rest has defaults. They suit a space that selects subnetworks of another one (`basis`), such as some of a supernet's; one
-    whose subnetworks are its own says `basis`, `networks`, `max_cost` and `is_fitted` as well. Say `outline` where the variables
+    whose subnetworks are its own says `basis`, `networks`, `max_cost` and `is_fitted` as well. Say `active` where the variables
     that matter are not those of the subnetwork, and `digest` if you keep journals: the default does not look at weights."""
 
     n_var: int
@@ -54,11 +54,12 @@ class Space(ABC):
     def outline(self, x: Sequence[bool] | np.ndarray) -> Outline:
         """What a search asks about a genotype, in one walk."""
         subnetwork = self.subnetwork(x)
-        return Outline(subnetwork.key, subnetwork.active, subnetwork.cost)
+        is_own = type(self).active is Space.active
+        return Outline(subnetwork.key, subnetwork.active if is_own else self.active(x), subnetwork.cost)
 
     def active(self, x: Sequence[bool] | np.ndarray) -> np.ndarray:
         """A mask over the variables: which matter in a genotype. Flipping any other selects the same subnetwork."""
-        return self.outline(x).active
+        return self.subnetwork(x).active
 
     @property
     def references(self) -> dict[str, np.ndarray]:

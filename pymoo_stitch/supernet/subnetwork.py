@@ -36,7 +36,7 @@ class Step:
 
 class Subnetwork(ABC):
     """What the genotype `x` selects from a `space`, such as a supernet; `stitches` are the modules of its links by
-    name, the space's own unless it was `retrained`, which makes copies of them. `make_head` gives what turns its output into scores,
+    name, the space's own unless `retrain` has made trained copies of them. `make_head` gives what turns its output into scores,
     where it comes from a problem with a head."""
 
     space: "Space"

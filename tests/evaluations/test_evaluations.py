@@ -13,7 +13,8 @@ from pymoo.core.problem import Problem
 from pymoo.optimize import minimize
 
 from pymoo_stitch import Evaluations
-from pymoo_stitch.algorithms import nsga2
+from pymoo_stitch.algorithms import GOMEA, nsga2
+from pymoo_stitch.evaluations import differences
 from pymoo_stitch.runners import SerialRunner, SimulatedRunner
 
 
@@ -230,3 +231,93 @@ def test_a_space_smaller_than_the_budget_ends_the_run_and_says_so():
     ):
         result = minimize(Halves(8), algorithm, ("n_evals", 1_000), seed=1)
     assert result.algorithm.evaluator.real == 16
+
+
+# ----------------------------------------------------------------------------------------- when something goes wrong
+
+
+class Broken(SerialRunner):
+    """Cannot submit."""
+
+    def submit(self, f, x):
+        raise ConnectionError("the scheduler is lost: start it again")
+
+
+def test_what_a_runner_says_is_what_a_user_sees():
+    problem, evaluations = Halves(), Evaluations(runner=Broken())
+    with pytest.raises(ConnectionError, match="start it again"):
+        evaluations.eval(problem, individuals([[0] * 8, [1] * 8]))
+    assert evaluations.requested == 0
+    evaluations.runner = SerialRunner()
+    evaluations.eval(problem, individuals([[0] * 8, [1] * 8]))
+    assert (evaluations.requested, evaluations.real) == (2, 2)
+
+
+def test_what_is_no_runner_is_told():
+    class Duck:
+        pass
+
+    for make in (lambda: Evaluations(runner=Duck()), lambda: GOMEA(runner=Duck())):
+        with pytest.raises(TypeError, match=r"on a Runner, such as DaskRunner\(\), not on Duck"):
+            make()
+
+
+def test_a_result_that_is_committed_is_known_whatever_the_bar_does(monkeypatch):
+    problem, evaluations = Halves(), Evaluations()
+
+    class Bar:
+        def show(self, real):
+            raise OSError("the terminal is gone")
+
+    evaluations._progress = Bar()
+    with pytest.raises(OSError, match="the terminal is gone"):
+        evaluations.eval(problem, individuals([[0] * 8]))
+    evaluations._progress = None
+    assert (evaluations.requested, evaluations.real) == (1, 1)
+    assert evaluations.eval(problem, individuals([[0] * 8, [1] * 8]))[1].F.tolist() == [4, -4]
+    assert (evaluations.requested, evaluations.real, evaluations.skipped) == (3, 2, 1)
+
+
+def test_others_can_be_evaluated_in_the_middle_of_a_run():
+    """As a callback might: neither they nor the run notice."""
+    X = np.random.default_rng(0).random((40, 16)) < 0.5
+
+    def search(callback):
+        problem = Plain()
+        algorithm = GOMEA(pop_size=16, runner=SimulatedRunner(5)).setup(problem, termination=("n_evals", 150), seed=1)
+        while algorithm.has_next():
+            algorithm.next()
+            if callback:
+                pop = algorithm.evaluator.eval(problem, Population.new("X", X), count_evals=False)
+                np.testing.assert_array_equal(pop.get("F"), problem.evaluate(X))
+        assert algorithm.evaluator.n_eval == 150
+        return algorithm
+
+    search(callback=False)
+    run = search(callback=True)
+    assert run.evaluator.requested == run.evaluator.real + run.evaluator.skipped + len(run.evaluator._open)
+
+
+def test_the_same_individual_twice_is_answered_once_for_each():
+    problem, evaluations = Halves(), Evaluations()
+    individual = Individual(X=np.ones(8, dtype=bool))
+    evaluations.eval(problem, Population.create(individual, individual))
+    assert (evaluations.requested, evaluations.real, evaluations.skipped) == (2, 1, 1)
+    assert not evaluations._answered
+
+
+def test_a_copy_has_the_same_runner():
+    runner = SimulatedRunner(2)
+    minimize(Plain(), nsga2(pop_size=10, evaluator=Evaluations(runner=runner)), ("n_evals", 30), seed=1)
+    assert len(runner.log) >= 30
+
+
+def test_only_what_is_of_this_package_may_move():
+    assert not differences("pymoo_stitch.sampling.BinarySampling", "pymoo_stitch.algorithms.sampling.BinarySampling")
+    for old, new in (
+        ("pymoo_stitch.sampling.BinarySampling", "pymoo_stitch.sampling.Other"),
+        ("pymoo_stitch.sampling.BinarySampling", "mine.sampling.BinarySampling"),
+        ("digits.small.npz", "digits.large.npz"),
+        ("resnet.a1.in1k", "resnet.a2.in1k"),
+    ):
+        assert differences({"x": old}, {"x": new}) == [f'x is "{old}" in the journal and "{new}" here']
