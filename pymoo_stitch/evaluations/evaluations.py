@@ -205,7 +205,9 @@ class Evaluations(Evaluator):
 
     def room(self, limit: float) -> bool:
         """Whether one more individual can be submitted, all those in flight counted, so that `n_eval` ends at most at
-        `limit`."""
+        `limit`. What the journal answers next was submitted then, perhaps for a larger budget."""
+        if self._replay and self._replay.next_request >= self._numbered:
+            return True
         in_flight = self.requested - self.real - self.skipped if self.count_skipped else len(self._open)
         return self.n_eval + in_flight < limit
 

@@ -324,6 +324,20 @@ def test_a_run_that_had_ended_goes_on_with_a_larger_budget(tmp_path, kind):
     assert sequence(tmp_path / "extended") == sequence(tmp_path / "whole")
 
 
+@pytest.mark.parametrize("name", ["AsyncGA", "LK-GOMEA"])
+def test_a_run_of_many_workers_goes_on_with_a_budget_below_what_was_in_flight(tmp_path, name):
+    attempt(f"{name}, many workers", tmp_path / "journal", 5, Cut)
+    before = read(tmp_path / "journal")
+    assert max(row.request for row in before) > 6  # the workers were not equally fast
+    problem = Chains()
+    result = search(name, tmp_path / "journal", 6, problem)
+    assert (result.algorithm.evaluator.real, result.algorithm.evaluator.replayed, len(problem.evaluated)) == (6, 5, 1)
+    assert sequence(tmp_path / "journal")[:5] == [
+        (row.request, row.x.tobytes(), tuple(row.result["F"]), row.threshold, row.result["failed"], row.key)
+        for row in before
+    ]
+
+
 def test_a_run_on_a_virtual_clock_cannot_be_extended(tmp_path):
     """At the end of a budget its workers run idle, which they would not have done with a larger one."""
     name = "GOMEA, few workers"
