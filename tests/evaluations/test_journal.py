@@ -138,7 +138,7 @@ def journals(draw):
     return counts, rows
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(journals(), st.integers(1, 5))
 def test_rows_come_back_as_they_were(counts_and_rows, at_a_time):
     counts, rows = counts_and_rows
@@ -228,7 +228,7 @@ cuts = st.lists(st.tuples(st.integers(0, 70), st.sampled_from([Cut, KeyboardInte
 
 
 @pytest.mark.parametrize("name", SEARCHES)
-@settings(max_examples=2, deadline=None)
+@settings(max_examples=3, deadline=None)
 @given(cuts)
 def test_a_run_that_is_cut_ends_as_if_it_had_not_been(name, cuts):
     whole, result, evaluated = uninterrupted(name)

@@ -354,7 +354,7 @@ def left_over(network):
     return [n for n in network.nodes if n.name.startswith("stitches.") and n.op.split(".")[1] in ("conv2d", "linear")]
 
 
-@settings(max_examples=3, deadline=None)
+@settings(max_examples=5, deadline=None)
 @given(seed=st.integers(0, 10**6), restitch=st.booleans())
 def test_a_fused_chain_gives_what_the_chain_gives(smooth, seed, restitch):
     chain = random_chain(smooth, seed, restitch)
