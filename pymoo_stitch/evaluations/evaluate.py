@@ -51,26 +51,28 @@ class Together(Runner):
     def __init__(self, problem: Problem, names: list[str], algorithm: Any, options: dict[str, Any]):
         self._problem = problem
         self._options = {"return_values_of": names, "return_as_dictionary": True, "algorithm": algorithm, **options}
-        self._queue: list[np.ndarray] = []
+        self._submitted = 0
+        self._queue: dict[int, np.ndarray] = {}
         self._done: deque[tuple[int, Result]] = deque()
 
     def submit(self, f: Function, x: np.ndarray) -> int:
-        self._queue.append(x)
-        return len(self._queue) - 1
+        self._queue[self._submitted] = x
+        self._submitted += 1
+        return self._submitted - 1
 
     def wait(self, timeout: float | None = None) -> tuple[int, Result] | None:
         if not self._done and self._queue:
             begun = time.time()
-            out = self._problem.evaluate(np.array(self._queue), **self._options)
+            out = self._problem.evaluate(np.array(list(self._queue.values())), **self._options)
             times = {"begun": begun, "ended": time.time()}
             found = [(name, values) for name, values in out.items() if values is not None]
-            for number in range(len(self._queue)):
-                self._done.append((number, {name: values[number] for name, values in found} | times))
-            self._queue = []
+            for i, number in enumerate(self._queue):
+                self._done.append((number, {name: values[i] for name, values in found} | times))
+            self._queue = {}
         return self.finished()
 
     def finished(self) -> tuple[int, Result] | None:
         return self._done.popleft() if self._done else None
 
     def cancel(self) -> None:
-        self._queue, self._done = [], deque()
+        self._queue, self._done = {}, deque()

@@ -72,6 +72,7 @@ class Pool(Space):
         self.images = as_floats(images).detach().cpu().contiguous()
         self._by_network = {network.name: fragments(network) for network in self.networks}
         self.fragments: tuple[Fragment, ...] = tuple(f for found in self._by_network.values() for f in found)
+        self._own = frozenset(self.fragments)
         self.joints = Joints("linear" if bias else "matrix", len(self.images))
         self.beginnings = Beginnings(
             self.fragments, self.joints, self.images, positions=positions, ridge=ridge, memory=memory
@@ -122,7 +123,7 @@ class Pool(Space):
                 raise TypeError(
                     f"a chain is made of fragments, such as pool['name'][0], not of {type(fragment).__name__}."
                 )
-            if fragment not in self.fragments:
+            if fragment not in self._own:
                 raise ValueError(f"the fragment {fragment} is not one of this pool's.")
         if repeated := [fragment for fragment, count in Counter(given).items() if count > 1]:
             raise ValueError(f"the fragment {repeated[0]} is given more than once; a chain uses each once at most.")
