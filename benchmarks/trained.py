@@ -17,17 +17,31 @@ def folder_module(folder):
     return networks
 
 
+def imported(data, names, example):
+    """Networks of a folder's module."""
+    return [
+        Network.from_module(data.load(name, normalized=False), example, name=name, normalize=data.NETWORKS[name][2])
+        for name in names
+    ]
+
+
 def cifar10_pair(folder):
     """The two networks, images for fitting, and images with labels for measuring; the folder's module also has
     `cifar10(split)`."""
     data = folder_module(folder)
     images = data.cifar10("train")[0].float() / 255
-    networks = [
-        Network.from_module(data.load(name, normalized=False), images[:1], name=name, normalize=data.NETWORKS[name][2])
-        for name in ("resnet20", "resnet56")
-    ]
     validation, labels = data.cifar10("validation")
-    return networks, images, validation.float() / 255, labels
+    return imported(data, ("resnet20", "resnet56"), images[:1]), images, validation.float() / 255, labels
+
+
+def imagenet_pair(folder):
+    """The same for MobileNetV2 and EfficientNet-Lite0: 200 images for fitting, 280 for measuring. (Those between served to
+    choose how stitches are fitted.)"""
+    data = folder_module(folder)
+    images, labels = data.imagenet()
+    images = images[:, :, 16:240, 16:240].float() / 255
+    networks = imported(data, ("mobilenet_v2", "tf_efficientnet_lite0"), images[:1])
+    return networks, images[:200], images[320:], labels[320:]
 
 
 def cifar10_problem(folder, images):

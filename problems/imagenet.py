@@ -24,7 +24,7 @@ from ..util.digests import digest
 from . import supernets
 from .paper import check_counts, fit_options, said_sizes, seeded
 
-RECIPE = 1
+RECIPE = 2
 """To be raised when supernets of these problems come out differently, so that kept ones are not used any more."""
 
 PAIRS = {"imagenet-a": ("resnet152", "efficientnet_b4"), "imagenet-b": ("resnet50", "resnext50_32x4d")}

@@ -23,7 +23,7 @@ from ..task import Task, data
 from . import supernets
 from .paper import check_counts, fit_options, seeded
 
-RECIPE = 1
+RECIPE = 2
 """To be raised when supernets of this problem come out differently, so that kept ones are not used any more."""
 
 BATCH, EPOCHS = 4, 10

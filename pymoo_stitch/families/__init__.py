@@ -3,7 +3,7 @@
 In: networks of different size. Out: a `Family`, the list of all stitched networks by cost, and a `Switchable` module that is any
 of these.
 
-May import: `util`, `network`, `stitches`, `supernet`, `fitting`.
+May import: `util`, `network`, `stitches`, `supernet`.
 """
 
 from .blocks import Stage, stages

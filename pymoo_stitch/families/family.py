@@ -15,10 +15,9 @@ import numpy as np
 import torch
 from torch import nn
 
-from ..fitting import FitReport
 from ..network import Network, Normalization, import_networks
 from ..stitches import Link, check_options
-from ..supernet import Space, Subnetwork, Supernet
+from ..supernet import FitReport, Space, Subnetwork, Supernet
 from ..util.digests import digest
 from ..util.tables import table
 from .links import _around_final_norm, _by_cost, _stages, family_links
@@ -164,8 +163,9 @@ class Family(Space):
     # ------------------------------------------------------------------------------------------------------------- fitting
 
     def fit(self, images: Any, **options: Any) -> FitReport:
-        """Fit the stitches, by default by least squares: `Supernet.fit`."""
-        return self.supernet.fit(images, **options)
+        """Fit the stitches, by default by least squares: `Supernet.fit`. To which degree variance is restored is chosen by the
+        listed networks."""
+        return self.supernet.fit(images, **{"genotypes": self.genotypes} | options)
 
     def finetune(self, images: Any, **options: Any) -> FitReport:
         """[SN]: train all stitches together, at each step in one of the listed networks, taught by the dearest anchor as

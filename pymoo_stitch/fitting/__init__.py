@@ -4,20 +4,20 @@ In: a supernet and images. Out: stitches with weights, and a `FitReport` with th
 make each stitch give the tensor that it stands for; to *finetune* is to train all of them together, in subnetworks; to
 *retrain* is to train those of one subnetwork, as copies.
 
-May import: `network`, `stitches`, `supernet`.
+May import: `util`, `network`, `stitches`, `supernet`.
 """
 
 from .execution import Execution
-from .least_squares import adapter_of, least_squares, source_rows, target_rows
+from .least_squares import least_squares
 from .methods import METHODS, fit
-from .report import FitReport
+from .restoring import adapter_of
+from .samples import source_rows, target_rows
 from .solving import solve_factors, solve_rows
 from .training import adam, finetune, retrain
 
 __all__ = [
     "METHODS",
     "Execution",
-    "FitReport",
     "adam",
     "adapter_of",
     "finetune",

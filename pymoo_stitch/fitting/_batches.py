@@ -1,20 +1,23 @@
 """Batches of images to fit on, from whatever a user gives."""
 
+import warnings
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils.data import Dataset, TensorDataset, default_collate
-from tqdm import tqdm
 
 from ..network import ImageLimits, as_floats
+from ..util.progress import Progress
 
 if TYPE_CHECKING:
     from ..supernet import Supernet
 
 
 HELD_OUT = 64
-"""How many images at most are kept from fitting to measure the stitches on; never more than an eighth."""
+"""How many images at most are kept from fitting to measure the stitches on."""
+EVERY = 8
+"""One in so many is kept, so that there must be as many."""
 
 Batch = tuple[torch.Tensor, torch.Tensor | None]
 
@@ -22,9 +25,10 @@ Batch = tuple[torch.Tensor, torch.Tensor | None]
 class Data:
     """Batches of images on a device, from whatever a user gives, with some kept back and a progress bar.
 
-    Of a dataset, images all over it are kept back; of batches, the last of each until there are enough. Without
+    Of a dataset, images all over it are kept back; of batches, every eighth image until there are enough. Without
     `samples` there is one pass in the order given; with it a dataset is shuffled, and shown again until that many images
-    were seen. `seen` and `held_out` are complete when the batches are used up."""
+    were seen. `seen` and `held_out` are complete when the batches are used up; `expected` is how many images one pass will
+    show, if that is known."""
 
     def __init__(
         self,
@@ -48,18 +52,21 @@ class Data:
         self.title = title
         self.samples, self.generator = samples, torch.Generator().manual_seed(seed)
         self.seen, self._kept = 0, []
-        total = samples or (len(images) if isinstance(images, Dataset) else None)
-        self._bar = tqdm(total=total, desc=title, unit=" images", disable=None if progress is None else not progress)
+        self.expected = len(images) - _quota(len(images)) if isinstance(images, Dataset) else None
+        _warn_of_mixed_inputs(supernet)
+        self._bar = Progress(samples or self.expected, title, " images", progress)
 
     @property
     def held_out(self) -> torch.Tensor:
         return torch.cat(self._kept)
 
     def tell(self, **facts: str) -> None:
-        self._bar.set_postfix(facts)
+        self._bar.note(**facts)
 
     def batches(self) -> Iterator[Batch]:
         with self._bar:
+            if isinstance(self.images, Dataset):
+                _check_number(len(self.images))
             while True:
                 before = self.seen
                 for x, y in self._one_pass():
@@ -68,8 +75,7 @@ class Data:
                     self.seen += len(x)
                     self._bar.update(len(x))
                     yield x.to(self.device), y
-                if self.seen == 0:
-                    raise ValueError("no images are given to fit the stitches on.")
+                _check_number(self.seen + sum(map(len, self._kept)))
                 if self.samples is None or self.seen == before:  # one pass was asked for, or an iterator is used up
                     return
 
@@ -77,24 +83,26 @@ class Data:
         if isinstance(self.images, Dataset):
             yield from self._dataset_pass()
         else:
-            quota = HELD_OUT
-            first = not self._kept
+            first, number, quota = not self._kept, 0, HELD_OUT
             for item in self.images:
                 x, y = self._checked(item)
-                keep = min(quota, len(x) // 8)
-                quota -= keep
-                if first and (keep or not self._kept):
-                    self._kept.append(x[len(x) - keep :] if keep else x)
-                yield x[: len(x) - keep], None if y is None else y[: len(x) - keep]
+                kept = [i for i in range(len(x)) if (number + i) % EVERY == EVERY - 1][:quota]
+                number, quota = number + len(x), quota - len(kept)
+                if kept:
+                    if first:
+                        self._kept.append(x[kept])
+                    shown = [i for i in range(len(x)) if i not in kept]
+                    x, y = x[shown], None if y is None else y[shown]
+                if len(x):
+                    yield x, y
 
     def _dataset_pass(self) -> Iterator[Batch]:
         total = len(self.images)
-        keep = min(HELD_OUT, total // 8)
-        kept = set(range(0, total, max(total // keep, 1))[:keep]) if keep else set()
+        keep = _quota(total)
+        kept = set(range(0, total, total // keep)[:keep])
         shown = [i for i in range(total) if i not in kept]
-        if not self._kept and total:
-            chosen = sorted(kept) or shown[:HELD_OUT]
-            self._kept.append(self._take(chosen)[0])
+        if not self._kept:
+            self._kept.append(self._take(sorted(kept))[0])
         if self.samples is not None:
             shown = [shown[i] for i in torch.randperm(len(shown), generator=self.generator)]
         for at in range(0, len(shown), self.batch_size):
@@ -110,3 +118,30 @@ class Data:
         if wrong := self.limits.broken_by(x):
             raise ValueError(f"a batch that stitches are to be fitted on {wrong}")
         return as_floats(x), y
+
+
+def _quota(total: int) -> int:
+    """How many of so many images are kept back."""
+    return min(HELD_OUT, total // EVERY)
+
+
+def _check_number(number: int) -> None:
+    if not number:
+        raise ValueError("no images are given to fit the stitches on.")
+    if number < EVERY:
+        raise ValueError(
+            f"only {number} image{'s are' if number > 1 else ' is'} given to fit the stitches on, but one in {EVERY} is kept "
+            f"back to measure them. Give {EVERY} or more; some hundreds are better."
+        )
+
+
+def _warn_of_mixed_inputs(supernet: "Supernet") -> None:
+    inside = [network.name for network in supernet.networks if network.takes_unit_images]
+    others = [network.name for network in supernet.networks if not network.takes_unit_images]
+    if inside and others:
+        warnings.warn(
+            f"{', '.join(inside)} normalise{'s' * (len(inside) == 1)} images in the graph, and {', '.join(others)} "
+            f"take{'s' * (len(others) == 1)} them as the module does: all get the same images. If that is not what you want, "
+            "import all networks with normalize=….",
+            stacklevel=5,
+        )

@@ -1,8 +1,7 @@
-"""How good fitted stitches are."""
+"""What fitted stitches miss on images kept back."""
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,32 +14,6 @@ from .execution import Execution
 
 if TYPE_CHECKING:
     from ..supernet import Supernet
-
-
-@dataclass(frozen=True)
-class FitReport:
-    """`errors` is the relative error of each stitch on held-out images: its mean squared error over the variance of
-    what it should give. 0 is perfect, 1 no better than the mean, infinite if it misses a constant."""
-
-    method: str
-    errors: dict[str, float]
-    samples: int
-    seconds: float
-    losses: list[float] = field(default_factory=list)
-
-    def __str__(self) -> str:
-        values = np.array([value for value in self.errors.values() if math.isfinite(value)])
-        lines = [f"{self.method}: {len(self.errors)} stitches on {self.samples:,} samples in {self.seconds:.1f} s"]
-        if len(values):
-            quartiles = " ".join(f"{value:.3g}" for value in np.quantile(values, [0, 0.25, 0.5, 0.75, 1]))
-            worst = sorted(self.errors, key=self.errors.get, reverse=True)[:3]
-            lines.append(f"relative error on held-out images: {quartiles} (least, quartiles, largest)")
-            lines.append("largest: " + ", ".join(f"{name} {self.errors[name]:.3g}" for name in worst))
-        if self.losses:
-            part = max(1, len(self.losses) // 8)
-            first, last = np.mean(self.losses[:part]), np.mean(self.losses[-part:])
-            lines.append(f"loss: {first:.4g} in the first eighth of {len(self.losses):,} steps, {last:.4g} in the last")
-        return "\n".join(lines)
 
 
 def check_finite(tensor: torch.Tensor, tap: Tap) -> None:
@@ -76,10 +49,21 @@ def held_out_errors(
     errors: dict[str, list[float]] = {}
     for number, (squares, power, totals, count) in sums.items():
         variance = power - (totals.square().sum() / count).item()
-        exact = squares <= 1e-12 * (power + count)  # of a tap that does not vary
-        error = squares / variance if variance > 1e-12 * power else 0.0 if exact else math.inf
-        errors.setdefault(supernet.links[number].stitch, []).append(error)
+        errors.setdefault(supernet.links[number].stitch, []).append(_relative(squares, variance, power, count))
     return {name: float(np.mean(values)) for name, values in errors.items()}
+
+
+def relative_error(given: torch.Tensor, expected: torch.Tensor) -> float:
+    """The mean squared error over the variance of what was expected, of rows [n, channels]."""
+    given, expected = given.double(), expected.double()
+    squares, power = (rows.square().sum().item() for rows in (given - expected, expected))
+    variance = (expected - expected.mean(0)).square().sum().item()
+    return _relative(squares, variance, power, len(expected))
+
+
+def _relative(squares: float, variance: float, power: float, count: int) -> float:
+    exact = squares <= 1e-12 * (power + count)  # of a tap that does not vary
+    return squares / variance if variance > 1e-12 * power else 0.0 if exact else math.inf
 
 
 def _channels_last(tensor: torch.Tensor, tap: Tap) -> torch.Tensor:

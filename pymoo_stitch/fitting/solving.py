@@ -1,40 +1,114 @@
 """Least squares itself: the affine map of least squared error."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
 import torch
 
+RIDGES = (1e-6, 1e-3, 1e-2, 1e-1)
+"""What is tried where the ridge is to be chosen."""
+TRIED = 64
+"""A ridge is chosen by so many output channels at most."""
+AMPLE = 100
+"""With so many samples per channel the smallest ridge is as good as any."""
 
-def solve_sums(
-    n: int,
-    x: torch.Tensor,
-    y: torch.Tensor,
-    xx: torch.Tensor,
-    xy: torch.Tensor,
-    ridge: float,
-    centred: bool = True,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Weight and bias of the affine map of least squared error, from sums over n samples; without `centred` the bias is
-    0."""
-    mean_x, mean_y = (x / n, y / n) if centred else (torch.zeros_like(x), torch.zeros_like(y))
-    covariance = xx / n - torch.outer(mean_x, mean_x)
-    shared = xy / n - torch.outer(mean_x, mean_y)
-    penalty = _penalty(covariance.diagonal().clamp_min(0).mean(), ridge)
-    solution = _solve_positive(covariance, shared, penalty)
-    return solution.T, mean_y - solution.T @ mean_x
+
+class Equations(Protocol):
+    """What the weight of least squared error solves. `n` samples of `channels`."""
+
+    n: int
+    channels: int
+
+    def weight(self, ridge: float, outputs: slice = slice(None)) -> torch.Tensor:
+        """The weight for some of the outputs, [D, C]. The ridge is a fraction of the mean variance of the channels."""
+        ...
+
+
+class NormalEquations:
+    """C×C, from the second moments of x and of x with y."""
+
+    def __init__(self, n: int, xx: torch.Tensor, xy: torch.Tensor):
+        self.n, self.channels = n, len(xx)
+        self._xx, self._xy = xx, xy
+
+    def weight(self, ridge: float, outputs: slice = slice(None)) -> torch.Tensor:
+        penalty = _penalty(self._xx.diagonal().clamp_min(0).mean(), ridge)
+        return _solve_positive(self._xx, self._xy[:, outputs], penalty).T
+
+
+class KernelEquations:
+    """n×n, from the samples themselves, rows of x [n, C] and y [n, D]: the smaller system where there are fewer samples than
+    channels."""
+
+    def __init__(self, x: torch.Tensor, y: torch.Tensor):
+        self.n, self.channels = x.shape
+        self._x, self._y = x, y
+        wide = x.double()
+        self._kernel = wide @ wide.T / self.n
+
+    def weight(self, ridge: float, outputs: slice = slice(None)) -> torch.Tensor:
+        penalty = _penalty(self._kernel.diagonal().sum() / self.channels, ridge)
+        solution = _solve_positive(self._kernel, self._y[:, outputs].double() / self.n, penalty)
+        return (solution.to(self._x.dtype).T @ self._x).double()
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Means of x [C] and y [D] over n samples, and the mean products of what deviates from them, [C, C] and [C, D]."""
+
+    n: int
+    mean_x: torch.Tensor
+    mean_y: torch.Tensor
+    xx: torch.Tensor
+    xy: torch.Tensor
+
+    def equations(self, centred: bool = True) -> NormalEquations:
+        """Without `centred`, those of a map without bias."""
+        if centred:
+            return NormalEquations(self.n, self.xx, self.xy)
+        x, y = self.mean_x, self.mean_y
+        return NormalEquations(self.n, self.xx + torch.outer(x, x), self.xy + torch.outer(x, y))
+
+
+def pool(parts: Sequence[Moments]) -> Moments:
+    """The moments of all samples together."""
+    if len(parts) == 1:
+        return parts[0]
+    n = sum(part.n for part in parts)
+    mean_x = sum(part.mean_x * part.n for part in parts) / n
+    mean_y = sum(part.mean_y * part.n for part in parts) / n
+    xx, xy = torch.zeros_like(parts[0].xx), torch.zeros_like(parts[0].xy)
+    for part in parts:
+        x, y = part.mean_x - mean_x, part.mean_y - mean_y
+        xx += part.n / n * (part.xx + torch.outer(x, x))
+        xy += part.n / n * (part.xy + torch.outer(x, y))
+    return Moments(n, mean_x, mean_y, xx, xy)
+
+
+def choose_ridge(equations: Equations, x: torch.Tensor, y: torch.Tensor) -> float:
+    """The ridge with which the least is missed of samples kept back, rows of x [m, C] and y [m, D], deviations from the
+    means that the equations were made with. Where there are samples in plenty it is the smallest."""
+    if equations.n >= AMPLE * equations.channels:
+        return RIDGES[0]
+    outputs = slice(None, None, -(-y.shape[1] // TRIED))
+    missed = []
+    for ridge in RIDGES:
+        weight = equations.weight(ridge, outputs).to(x.dtype)
+        missed.append((x @ weight.T - y[:, outputs]).square().sum().item())
+    return RIDGES[missed.index(min(missed))]
 
 
 def solve_rows(
     x: torch.Tensor, y: torch.Tensor, ridge: float = 1e-6, centred: bool = True
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The same from the samples themselves, rows of x [n, C] and y [n, D], by the smaller of two systems: C×C, or n×n where
-    there are fewer samples than channels."""
+    """Weight and bias of the affine map of least squared error for rows of x [n, C] and y [n, D], by the smaller of two
+    systems: C×C, or n×n where there are fewer samples than channels. Without `centred` the bias is 0."""
     n, channels = x.shape
-    if channels <= n:
-        return solve_sums(n, x.sum(0), y.sum(0), x.T @ x, x.T @ y, ridge, centred)
     mean_x, mean_y = (x.mean(0), y.mean(0)) if centred else (x.new_zeros(channels), y.new_zeros(y.shape[1]))
     x, y = x - mean_x, y - mean_y
-    kernel = x @ x.T / n
-    penalty = _penalty(kernel.diagonal().sum() / channels, ridge)
-    weight = (x.T @ _solve_positive(kernel, y / n, penalty)).T
+    equations = NormalEquations(n, x.T @ x / n, x.T @ y / n) if channels <= n else KernelEquations(x, y)
+    weight = equations.weight(ridge)
     return weight, mean_y - weight @ mean_x
 
 
@@ -59,9 +133,9 @@ def _penalty(variance: torch.Tensor, ridge: float) -> torch.Tensor:
 def _solve_positive(matrix: torch.Tensor, right: torch.Tensor, penalty: torch.Tensor) -> torch.Tensor:
     """(matrix + penalty)⁻¹ right, of a matrix that is positive up to rounding."""
     for _ in range(8):
-        factor, failed = torch.linalg.cholesky_ex(
-            matrix + penalty * torch.eye(len(matrix), dtype=matrix.dtype, device=matrix.device)
-        )
+        penalised = matrix.clone()
+        penalised.diagonal().add_(penalty)
+        factor, failed = torch.linalg.cholesky_ex(penalised)
         if not failed:
             break
         penalty = penalty * 10  # rounding has made a variance negative: a tap with nearly dependent channels

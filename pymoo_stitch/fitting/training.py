@@ -12,9 +12,11 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from ..supernet import FitReport
 from ._batches import Data
 from .execution import Execution
-from .report import FitReport, check_finite, held_out_errors, learns
+from .genotypes import random_genotype
+from .report import check_finite, held_out_errors, learns
 
 if TYPE_CHECKING:
     from ..supernet import Subnetwork, Supernet
@@ -72,7 +74,7 @@ def adam(
             data.tell(loss=f"{total:.4g}")
     errors = held_out_errors(supernet, execution, data, modules)
     modules.to("cpu")
-    return FitReport("adam", errors, data.seen, time.perf_counter() - start, losses)
+    return FitReport("adam", errors, data.seen, time.perf_counter() - start, losses=losses)
 
 
 # -------------------------------------------------------------------------------------------- stitches in subnetworks
@@ -217,7 +219,7 @@ def _train(
             data.tell(loss=f"{losses[-1]:.4g}")
     errors = held_out_errors(execution.supernet, execution, data, stitches)
     stitches.to("cpu")
-    return FitReport(data.title, errors, data.seen, time.perf_counter() - start, losses)
+    return FitReport(data.title, errors, data.seen, time.perf_counter() - start, losses=losses)
 
 
 def _chooser(
@@ -248,15 +250,6 @@ def _random_subnetwork(supernet: "Supernet", rng: np.random.Generator) -> "Subne
         if _can_learn(subnetwork):
             return subnetwork
     raise ValueError("no random genotype uses a stitch: is any link on a path to the output?")
-
-
-def random_genotype(supernet: "Supernet", rng: np.random.Generator) -> np.ndarray:
-    """A genotype as a search meets them: [G]'s initial density or up to eight times that, the output uniform."""
-    density = min(0.5, supernet.density * 2 ** rng.uniform(0, 3))
-    x = rng.random(supernet.n_var) < density
-    references = list(supernet.references.values())
-    x[len(supernet.links) :] = references[rng.integers(len(references))][len(supernet.links) :]
-    return x
 
 
 def _divergence(output: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:

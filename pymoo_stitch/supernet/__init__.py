@@ -7,6 +7,7 @@ May import: `util`, `network`, `stitches`.
 """
 
 from .export import check_path, read_about
+from .fit_report import FitReport
 from .space import Outline, Space, check_genotype
 from .storage import Contents, digest_contents, structure
 from .subnetwork import Step, Subnetwork, key
@@ -14,6 +15,7 @@ from .supernet import Supernet
 
 __all__ = [
     "Contents",
+    "FitReport",
     "Outline",
     "Space",
     "Step",

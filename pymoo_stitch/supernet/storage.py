@@ -23,6 +23,7 @@ from ..network import INPUT, Batch, Device, Network, Node, Ref, Tap, Trained, We
 from ..stitches import Link
 from ..util.digests import digest, heading
 from ..util.files import no_constant, written_whole
+from .fit_report import FitReport
 
 FORMAT = "pymoo-stitch supernet 2"
 
@@ -36,6 +37,7 @@ class Contents:
     stitches: dict[str, torch.Tensor]
     bound: int | None = None
     dropped: tuple[tuple[Tap, Tap], ...] = ()
+    fit_report: FitReport | None = None
 
 
 def save(contents: Contents, path: str | os.PathLike) -> None:
@@ -46,6 +48,8 @@ def save(contents: Contents, path: str | os.PathLike) -> None:
         "differences": [network.difference for network in contents.networks],
         "trained": [_write_trained(network.trained) for network in contents.networks],
     }
+    if contents.fit_report is not None:
+        document["fit"] = _write_fit(contents.fit_report)
     tensors = _separate(_tensors(contents))
     text = _dumps(document)
     with written_whole(path) as temporary:
@@ -151,6 +155,18 @@ def _write_trained(trained: Trained | None) -> dict[str, Any] | None:
     return {"mean": list(mean), "std": list(std), "size": trained.size and list(trained.size)}
 
 
+def _write_fit(report: FitReport) -> dict[str, Any]:
+    """Without the losses, of which there may be many."""
+    return {
+        "method": report.method,
+        "errors": {name: _write(value) for name, value in report.errors.items()},
+        "samples": report.samples,
+        "seconds": report.seconds,
+        "variances": report.variances,
+        "degree": report.degree,
+    }
+
+
 def _write_node(node: Node) -> dict[str, Any]:
     return {
         "name": node.name,
@@ -196,6 +212,7 @@ _NAME = re.compile(r"\w+(\.\w+)*", re.ASCII)
 
 
 def _read_document(document: Any, tensors: Mapping[str, torch.Tensor]) -> Contents:
+    fit = document.pop("fit", None) if isinstance(document, dict) else None  # files of 0.1 have none
     _fields(document, "the file", "networks", "links", "bound", "dropped", "differences", "trained")
     unused = dict(tensors)
     columns = (_typed(document[field], list, field) for field in ("networks", "differences", "trained"))
@@ -227,7 +244,24 @@ def _read_document(document: Any, tensors: Mapping[str, torch.Tensor]) -> Conten
         {name.removeprefix("stitches."): tensor for name, tensor in unused.items()},
         bound,
         dropped,
+        None if fit is None else _read_fit(fit),
     )
+
+
+def _read_fit(item: Any) -> FitReport:
+    _fields(item, "what is said of the stitches", "method", "errors", "samples", "seconds", "variances", "degree")
+    return FitReport(
+        _typed(item["method"], str, "a method"),
+        _read_numbers(item["errors"], "errors"),
+        _typed(item["samples"], int, "samples"),
+        _typed(item["seconds"], float, "seconds"),
+        _read_numbers(item["variances"], "variances"),
+        _typed(item["degree"], (float, type(None)), "a degree"),
+    )
+
+
+def _read_numbers(item: Any, what: str) -> dict[str, float]:
+    return {_name(name): _typed(_read(value), float, what) for name, value in _typed(item, dict, what).items()}
 
 
 def _read_network(item: Any, difference: float, trained: Trained | None, tensors: dict[str, torch.Tensor]) -> Network:

@@ -15,7 +15,7 @@ from ..stitches import Link
 from ..util.digests import digest
 
 if TYPE_CHECKING:
-    from ..fitting import FitReport
+    from .fit_report import FitReport
     from .space import Space
 
 

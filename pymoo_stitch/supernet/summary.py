@@ -31,6 +31,8 @@ def summary(supernet: "Supernet") -> str:
         f"variables          {supernet.n_var:,}",
         f"stitch parameters  {total:,} in {len(supernet.stitches):,} stitches",
     ]
+    if supernet.fit_report is not None:
+        lines += ["", *str(supernet.fit_report).splitlines()]
     if supernet.dropped:
         lines += [
             "",

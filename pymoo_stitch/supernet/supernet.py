@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,13 +13,11 @@ from ..network import ENSEMBLE, Network, Normalization, check_networks, import_n
 from ..stitches import Link, Match, Weight, Wiring, check_options, is_switch, match, node_of
 from . import storage
 from ._links import check_links, ends_of, given_stitches, in_order, link_costs, named_stitches, new_stitches
+from .fit_report import FitReport
 from .selection import Selection, Selector
 from .space import Space, check_genotype
 from .subnetwork import Step, Subnetwork, key
 from .summary import summary
-
-if TYPE_CHECKING:
-    from ..fitting import FitReport
 
 
 class Supernet(Space):
@@ -46,6 +44,7 @@ class Supernet(Space):
         until `fit` has been called, not `is_fitted`.
     :param bound: the largest number of matches there could have been, and
     :param dropped: the matches left out for a cycle, where a matcher made the links.
+    :param fit_report: what is known of the stitches given; `fit` and `finetune` replace it.
     """
 
     networks: tuple[Network, ...] = ()
@@ -59,11 +58,12 @@ class Supernet(Space):
         stitches: Mapping[str, torch.Tensor] | None = None,
         bound: int | None = None,
         dropped: Iterable[Match] = (),
+        fit_report: FitReport | None = None,
     ):
         self.networks = tuple(networks)
         check_networks(self.networks)
         links = check_links(self.networks, links)
-        self.bound, self.dropped = bound, tuple(dropped)
+        self.bound, self.dropped, self.fit_report = bound, tuple(dropped), fit_report
         self._wiring = Wiring(self.networks, links)
         self._order = self._wiring.order()
         self.links = named_stitches(in_order(links, self._wiring, self._order))
@@ -149,7 +149,7 @@ class Supernet(Space):
         place = {i: number for number, i in enumerate(self._order)}
         return [place[self._wiring.switch(link)] for link in self.links]
 
-    def fit(self, images: Any, method: str | None = None, **options: Any) -> "FitReport":
+    def fit(self, images: Any, method: str | None = None, **options: Any) -> FitReport:
         """Fit each stitch, in place, to the tensor that it stands for, and report their errors on images kept back. The
         networks stay as they are.
 
@@ -160,11 +160,11 @@ class Supernet(Space):
         """
         from ..fitting import fit
 
-        report = fit(self, images, method, **options)
+        self.fit_report = fit(self, images, method, **options)
         self.is_fitted = True
-        return report
+        return self.fit_report
 
-    def finetune(self, images: Any, **options: Any) -> "FitReport":
+    def finetune(self, images: Any, **options: Any) -> FitReport:
         """Train all stitches together, in place, in random subnetworks or in those given.
 
         :param images: as in `fit`.
@@ -172,9 +172,9 @@ class Supernet(Space):
         """
         from ..fitting import finetune
 
-        report = finetune(self, images, **options)
+        self.fit_report = finetune(self, images, **options)
         self.is_fitted = True
-        return report
+        return self.fit_report
 
     def take_networks(self, networks: Iterable[Network]) -> None:
         """Put networks that differ in their weights alone in the place of its own. Its subnetworks are then made of
@@ -194,7 +194,9 @@ class Supernet(Space):
         return storage.digest_contents(self._contents())
 
     def _contents(self) -> storage.Contents:
-        return storage.Contents(self.networks, self.links, self.stitches.state_dict(), self.bound, self.dropped)
+        return storage.Contents(
+            self.networks, self.links, self.stitches.state_dict(), self.bound, self.dropped, self.fit_report
+        )
 
     @staticmethod
     def load(path: str | os.PathLike) -> "Supernet":
@@ -207,6 +209,7 @@ class Supernet(Space):
                 stitches=contents.stitches,
                 bound=contents.bound,
                 dropped=contents.dropped,
+                fit_report=contents.fit_report,
             )
         except Exception as error:  # as in `storage.load`
             raise ValueError(f"{path} is not a supernet that can be loaded: {error}") from error

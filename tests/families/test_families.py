@@ -373,7 +373,7 @@ def test_weights_of_a_switchable_module_can_be_loaded_and_moved(family, pyramids
     assert torch.equal(network(batch), expected)
     assert torch.equal(family[len(family) - 1].module()(batch), expected)
     family = Family.build(pyramids)
-    family.fit(batch, progress=False)
+    family.fit(torch.rand(8, 1, 8, 8), progress=False)
     convolutional = family.module().to("meta")
     assert convolutional.select(2)(batch.to("meta")).device.type == "meta"
     assert {tensor.device.type for tensor in convolutional.state_dict().values()} == {"meta"}

@@ -1,0 +1,83 @@
+"""The variance that least squares takes away, given back."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from .execution import Execution
+
+if TYPE_CHECKING:
+    from ..supernet import Subnetwork
+
+DEGREES = (0.0, 0.5, 1.0)
+"""What is tried where the degree is to be chosen."""
+LEAST = 1e-4
+"""No R² is taken to be smaller."""
+PRIOR = 32
+"""A channel's R² is drawn towards that of the whole stitch as if by so many more rows."""
+
+
+def adapter_of(stitch: nn.Module) -> nn.Module:
+    """The affine map itself: the module before the conversion to the target's layout."""
+    return stitch[-2] if isinstance(stitch, nn.Sequential) else stitch
+
+
+def remaining_variance(given: torch.Tensor, expected: torch.Tensor, centred: bool = True) -> torch.Tensor:
+    """For each channel R², the fraction of the variance of what was expected that is left in what was given, rows
+    [n, D]; at least `LEAST`, at most 1, and 1 where nothing varies. Without `centred` the mean square takes the place of the
+    variance."""
+    left, whole = (
+        rows.var(0, correction=0) if centred else rows.square().mean(0) for rows in (given.double(), expected.double())
+    )
+    live = whole > 1e-12 * whole.max()
+    overall = (left[live].sum() / whole[live].sum()) if live.any() else whole.new_ones(())
+    ratio = torch.where(live, left / whole, overall)
+    ratio = (len(given) * ratio + PRIOR * overall) / (len(given) + PRIOR)
+    return torch.where(live, ratio.clamp(LEAST, 1), 1)
+
+
+class Restoration:
+    """Stitches whose outputs are scaled around their means, channel by channel, by R²^(−degree/2), to any degree and back.
+
+    :param fitted: for each name of a stitch R² and the mean output, both [D].
+    """
+
+    def __init__(self, stitches: nn.ModuleDict, fitted: Mapping[str, tuple[torch.Tensor, torch.Tensor]]):
+        self.degree, self.stitches = 0.0, stitches
+        self._fitted = [(adapter_of(stitches[name]), *values) for name, values in fitted.items()]
+
+    @torch.no_grad()
+    def restore(self, degree: float) -> None:
+        """Scale from the present degree to another."""
+        for adapter, remaining, mean in self._fitted:
+            scale = (remaining ** ((self.degree - degree) / 2)).to(adapter.weight.dtype)
+            adapter.weight *= scale.view(-1, *[1] * (adapter.weight.ndim - 1))
+            if adapter.bias is not None:
+                mean = mean.to(adapter.bias.dtype)
+                adapter.bias.copy_(mean + scale * (adapter.bias - mean))
+        self.degree = degree
+
+    @torch.no_grad()
+    def choose(self, execution: Execution, subnetworks: "Sequence[Subnetwork]", images: torch.Tensor) -> None:
+        """Restore to that degree with which subnetworks come nearest to the ensemble on images; without subnetworks, to
+        degree 1."""
+        supernet = execution.supernet
+        ensemble = supernet.subnetwork(list(supernet.references.values())[-1])
+        expected = execution.run(ensemble, images, self.stitches)
+        distances = {}
+        for degree in DEGREES if subnetworks else ():
+            self.restore(degree)
+            found = [distance(execution.run(each, images, self.stitches), expected) for each in subnetworks]
+            distances[degree] = torch.stack(found).mean().nan_to_num(math.inf).item()
+        self.restore(min(distances, key=distances.get, default=1.0))
+
+
+def distance(output: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:
+    """How far class scores are from others, whatever their scale: 1 − the mean correlation over classes. (Divergence would
+    prefer whatever is less sure.)"""
+    output, expected = (scores - scores.mean(1, keepdim=True) for scores in (output, expected))
+    return 1 - F.cosine_similarity(output, expected, dim=1).mean()
