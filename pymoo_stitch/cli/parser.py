@@ -105,7 +105,7 @@ def make_parser() -> argparse.ArgumentParser:
         "export",
         "a network from the front as a file that needs torch alone",
         "pymoo-stitch export run.sqlite --output network.pt2",
-        "pymoo-stitch export run.sqlite --at-most 20e6 --retrain 4096 --output network.onnx",
+        "pymoo-stitch export run.sqlite --at-most 20e6 --retrain 4096 --recalibrate 256 --output network.onnx",
     )
     export.add_argument("journals", nargs="+", metavar="journal", help="runs of one problem")
     export.add_argument("--output", required=True, metavar="FILE", help=".pt2 for torch.export, .onnx for ONNX")
@@ -114,6 +114,13 @@ def make_parser() -> argparse.ArgumentParser:
         type=_count,
         metavar="SAMPLES",
         help="train its stitches on so many images first, some of them several times",
+    )
+    export.add_argument(
+        "--recalibrate",
+        type=_count,
+        metavar="SAMPLES",
+        help="compute the statistics of batch norms after its stitches again on so many images, after --retrain; kept only "
+        "if it is better on validation",
     )
     _add_origin(export)
     _add_choice(export)

@@ -121,9 +121,10 @@ def _check(subnetworks: Sequence[Subnetwork]) -> None:
             raise TypeError(f"subnetworks are switched between, not {type(subnetwork).__name__}.")
         if subnetwork.space is not subnetworks[0].space:
             raise ValueError("subnetworks of different spaces share no weights. Give each space a module of its own.")
-        if subnetwork.retrained:
+        if subnetwork.retrained or subnetwork.norms:
+            what = "stitches" if subnetwork.retrained else "statistics"
             raise ValueError(
-                f"{subnetwork!r} has stitches of its own since it was fitted alone, and shares none. Use its own module()."
+                f"{subnetwork!r} has {what} of its own since it was fitted alone, and shares none. Use its own module()."
             )
 
 

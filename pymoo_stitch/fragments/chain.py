@@ -78,7 +78,7 @@ class Chain(Subnetwork):
     def outputs(self) -> list[Network]:
         return [self.fragments[-1].network]
 
-    def steps(self) -> Iterator[Step]:
+    def _steps(self) -> Iterator[Step]:
         ids, done = self.space._ids, set()
         for fragment, link in zip(self.fragments, self.joins, strict=True):
             name = fragment.network.name

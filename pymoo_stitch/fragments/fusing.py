@@ -54,7 +54,7 @@ def as_network(subnetwork: Subnetwork, name: str) -> Network:
     for step in subnetwork.steps():
         read = {INPUT: INPUT} | {of: made[i] for of, i in step.reads.items()}
         if step.node is not None:
-            made[step.id] = add(step.node, step.network.name, read, step.network.weights)
+            made[step.id] = add(step.node, step.network.name, read, step.weights)
         else:
             (source,) = (made[i] for i in step.reads.values())
             example = torch.rand(2, *step.link.source.shape, generator=torch.Generator().manual_seed(0))

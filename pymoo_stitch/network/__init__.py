@@ -6,7 +6,7 @@ and its taps, the tensors inside it that a stitch can read or replace.
 May import: nothing of ours.
 """
 
-from .folding import CONVOLUTIONS, fold, foldable
+from .folding import CONVOLUTIONS, fold, foldable, is_batch_norm
 from .graph import (
     INPUT,
     Batch,
@@ -69,6 +69,7 @@ __all__ = [
     "import_networks",
     "infer_layouts",
     "is_alias",
+    "is_batch_norm",
     "leaves",
     "lookup",
     "lookup_in_place",

@@ -18,13 +18,17 @@ def foldable(network: Network) -> dict[str, str]:
     network reads the convolution."""
     readers = Counter(name for node in network.nodes for name in node.inputs()) + Counter([network.output])
     convolutions = {node.name for node in network.nodes if node.op in CONVOLUTIONS and _are_weights(node.args[1:3])}
-    norms = [
-        node
-        for node in network.nodes
-        if node.op == "aten.batch_norm.default" and _are_weights(node.args[1:5]) and not node.args[5]
-    ]
+    norms = [node for node in network.nodes if is_batch_norm(node) and _are_weights(node.args[1:3])]
     before = {norm.name: norm.args[0].node for norm in norms if isinstance(norm.args[0], Ref)}
     return {norm: name for norm, name in before.items() if name in convolutions and readers[name] == 1}
+
+
+def is_batch_norm(node: Node) -> bool:
+    """Whether a node is a batch norm with statistics that do not depend on the batch: arguments 3 and 4, its mean and
+    variance."""
+    return (
+        node.op == "aten.batch_norm.default" and not node.args[5] and all(isinstance(i, Weight) for i in node.args[3:5])
+    )
 
 
 def _are_weights(arguments: Sequence[Any]) -> bool:

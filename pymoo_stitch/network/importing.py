@@ -14,7 +14,7 @@ from torch import fx, nn
 from torch.export.graph_signature import InputKind, OutputKind
 
 from .graph import INPUT, Batch, Device, Node, Ref, Weight, run_without_computing, substitute
-from .operators import GETITEM, lookup, short_name
+from .operators import GETITEM, OPERATORS, lookup, short_name
 
 ENSEMBLE = "ensemble"
 """What the mean of all networks' outputs is called; no network may have this name."""
@@ -295,8 +295,43 @@ def _reaching(nodes: Sequence[Node], output: str) -> list[Node]:
     return [node for node in nodes if node.name in needed]
 
 
+def _made_of_weights(calls: Sequence[fx.Node], weights: Container[fx.Node]) -> list[fx.Node]:
+    """The calls that give tensors and depend on weights alone, neither on the input and its batch size nor on random
+    numbers."""
+    known: set[fx.Node] = set()
+    for call in calls:
+        value = call.meta.get("val")
+        is_tensors = isinstance(value, torch.Tensor) or (isinstance(value, (tuple, list)) and len(value) > 0)
+        is_random = torch.Tag.nondeterministic_seeded in getattr(call.target, "tags", ())
+        if is_tensors and not is_random and all(i in known or i in weights for i in call.all_input_nodes):
+            known.add(call)
+    return [call for call in calls if call in known]
+
+
+def _beyond_graphs(constants: Sequence[fx.Node]) -> set[fx.Node]:
+    """Those of the calls made of weights that a graph cannot hold: what an operator gives that graphs may not use, and
+    whatever is made of that; and those that nobody else reads."""
+    found: set[fx.Node] = set()
+    for call in constants:
+        if _operator(call) not in OPERATORS or not found.isdisjoint(call.all_input_nodes):
+            found.add(call)
+    for call in reversed(constants):
+        if call.users and found.issuperset(call.users):
+            found.add(call)
+    return found
+
+
+def _operator(call: fx.Node) -> str:
+    return GETITEM if call.target is operator.getitem else str(call.target)
+
+
 class _Translator:
-    """Reads an exported graph from top to bottom. `values` tells what each of its names stands for."""
+    """Reads an exported graph from top to bottom. `values` tells what each of its names stands for.
+
+    What is made of weights alone, with the help of an operator that graphs may not use, is computed here, once, and is a
+    weight from then on: the convolution weights of NFNets and BiT ResNets, which a batch norm standardises. What
+    allowed operators make of weights alone stays in the graph. It costs little, and without it old journals would not
+    know their networks again."""
 
     def __init__(self, program: torch.export.ExportedProgram, name: str):
         self.name = name
@@ -305,8 +340,11 @@ class _Translator:
         self.weights: dict[str, torch.Tensor] = {}
         self._seen_tensors: dict[tuple, str] = {}
         self._batch_norms: set[Ref] = set()
+        self._tensors: dict[fx.Node, torch.Tensor] = {}
         self._signature(program)
         calls = [node for node in program.graph.nodes if node.op == "call_function"]
+        computed = self._compute(calls)
+        calls = [call for call in calls if call not in computed]
         self._per_path = Counter(_path(call) for call in calls if isinstance(call.meta.get("val"), torch.Tensor))
         self._names = {INPUT}
         for call in calls:
@@ -323,7 +361,33 @@ class _Translator:
             else:
                 tensor = program.state_dict.get(spec.target)
                 tensor = program.constants[spec.target] if tensor is None else tensor
+                self._tensors[placeholders[spec.arg.name]] = tensor
                 self.values[spec.arg.name] = Weight(self._store(spec.target, tensor, spec.kind is InputKind.PARAMETER))
+
+    def _compute(self, calls: Sequence[fx.Node]) -> set[fx.Node]:
+        """Compute what a graph cannot hold and is made of weights alone, and keep as weights what the graph reads of it: as
+        a parameter, if it is made of one, and once, if a module that is called twice computes it twice."""
+        constants = _made_of_weights(calls, self._tensors)
+        computed = _beyond_graphs(constants)
+        tensors: dict[fx.Node, Any] = dict(self._tensors)
+        learnt = {i for i in self._tensors if isinstance(self.weights[self.values[i.name].name], nn.Parameter)}
+        names = {i: self.values[i.name].name for i in self._tensors}  # the same for all calls that compute the same
+        first: dict[str, str] = {}
+        for call in constants if computed else ():
+            args, kwargs = fx.map_arg((call.args, call.kwargs), tensors.__getitem__)
+            with torch.no_grad():
+                tensors[call] = call.target(*args, **kwargs)
+            if not learnt.isdisjoint(call.all_input_nodes):
+                learnt.add(call)
+            term = repr((_operator(call), fx.map_arg((call.args, call.kwargs), names.__getitem__)))
+            names[call] = first.setdefault(term, call.name)
+            if call in computed and not computed.issuperset(call.users):
+                if names[call] not in self.values:
+                    is_parameter = call in learnt and tensors[call].is_floating_point()
+                    target = f"module.{_path(call) or 'normalization'}.computed"
+                    self.values[names[call]] = Weight(self._store(target, tensors[call].contiguous(), is_parameter))
+                self.values[call.name] = self.values[names[call]]
+        return computed
 
     def _store(self, target: str, tensor: torch.Tensor, is_parameter: bool) -> str:
         """Keep a copy of a tensor; one that a module holds under two names is kept once."""
@@ -343,7 +407,7 @@ class _Translator:
             return
         if value is None or isinstance(value, (torch.SymBool, torch.SymFloat, bool, float)):
             return  # assertions and comparisons of sizes; nothing a tensor is made of
-        op = GETITEM if call.target is operator.getitem else str(call.target)
+        op = _operator(call)
         args, kwargs = substitute(call.args, self._value), substitute(call.kwargs, self._value)
         if op == GETITEM and args[0] in self._batch_norms:
             self.values[call.name] = args[0]

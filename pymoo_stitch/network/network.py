@@ -72,6 +72,9 @@ class Network:
     ) -> "Network":
         """Import a module by `torch.export` and verify the graph against it on two batch sizes.
 
+        What the module makes of weights alone by operators that a graph may not use, such as a batch norm that
+        standardises the weights of a convolution, is computed now, once, and is a weight of the network.
+
         :param module: takes one tensor, batch first, and gives a tensor, or a tuple or dict of which `output` is the
             main one. It is left as it was.
         :param example_input: a batch of one or more samples.
@@ -97,6 +100,8 @@ class Network:
 
     @cached_property
     def n_parameters(self) -> int:
+        """How many numbers its parameters are, as a file holds them. Where weights are computed of other parameters at
+        import, as in networks with weight standardisation, it is the computed ones that count."""
         return sum(weight.numel() for weight in self.weights.values() if isinstance(weight, nn.Parameter))
 
     @property

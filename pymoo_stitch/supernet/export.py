@@ -127,7 +127,8 @@ def describe(
     head: nn.Module | None = None,
 ) -> dict[str, Any]:
     """What there is to know about a subnetwork, as JSON takes it. Shapes are without the batch, multiply-adds those for
-    one sample; `retrained` tells whether its stitches are its own, and no longer the supernet's."""
+    one sample; `retrained` tells whether its stitches are its own, and no longer the supernet's, `recalibrated` whether
+    statistics of batch norms are."""
     costs = {}
     for step in subnetwork.steps():
         if step.network is not None:
@@ -143,6 +144,7 @@ def describe(
             {"source": str(link.source), "target": str(link.target), "kind": link.kind} for link in subnetwork.links
         ],
         "retrained": subnetwork.retrained,
+        "recalibrated": bool(subnetwork.norms),
         "outputs": [network.name for network in subnetwork.outputs],
         "head": head and type(head).__name__.removeprefix("_"),
         "genotype": "".join("01"[bit] for bit in subnetwork.x.tolist()),

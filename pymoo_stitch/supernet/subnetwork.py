@@ -4,17 +4,19 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import fx, nn
 
-from ..network import INPUT, GraphBuilder, Network, Node
+from ..network import INPUT, GraphBuilder, Network, Node, is_batch_norm
 from ..stitches import Link
 from ..util.digests import digest
 
 if TYPE_CHECKING:
+    from ..fitting import Recalibration
     from .fit_report import FitReport
     from .space import Space
 
@@ -24,7 +26,7 @@ class Step:
     """One step of what a subnetwork computes: a node of a network, or a stitch, which stands for the node it replaces.
 
     `reads` tells for each node's name that it reads which earlier step gives it; the network's input is not among
-    them."""
+    them. `own` are weights that the network does not have: statistics of a batch norm for this subnetwork alone."""
 
     id: int
     reads: dict[str, int]
@@ -32,17 +34,25 @@ class Step:
     network: Network | None = None
     node: Node | None = None
     link: Link | None = None
+    own: Mapping[str, torch.Tensor] | None = None
+
+    @property
+    def weights(self) -> Mapping[str, torch.Tensor]:
+        """Where a node finds its weights."""
+        return self.network.weights if self.own is None else self.network.weights | dict(self.own)
 
 
 class Subnetwork(ABC):
     """What the genotype `x` selects from a `space`, such as a supernet; `stitches` are the modules of its links by
-    name, the space's own unless `retrain` has made trained copies of them. `make_head` gives what turns its output into scores,
-    where it comes from a problem with a head."""
+    name, the space's own unless `retrain` has made trained copies of them; `norms` are the batch norms, by the id of
+    their step, to which `recalibrate` has given statistics of their own. `make_head` gives what turns its output into
+    scores, where it comes from a problem with a head."""
 
     space: "Space"
     x: np.ndarray
     stitches: Mapping[str, nn.Module]
     retrained: bool = False
+    norms: Mapping[int, Step] = MappingProxyType({})
     make_head: Callable[[], nn.Module] | None = None
 
     @property
@@ -72,28 +82,63 @@ class Subnetwork(ABC):
         """The network whose output this gives, or all whose outputs it averages."""
 
     @abstractmethod
-    def steps(self) -> Iterator[Step]:
-        """What it computes, in topological order; the last ones give `results`."""
+    def _steps(self) -> Iterator[Step]:
+        """What it computes, in topological order, with the weights of the space."""
 
     @property
     @abstractmethod
     def results(self) -> list[int]:
         """The steps whose mean is the output."""
 
+    def steps(self) -> Iterator[Step]:
+        """What it computes, in topological order; the last ones give `results`."""
+        return (self.norms.get(step.id, step) for step in self._steps())
+
     @property
     def n_stitches(self) -> int:
         return len(self.links)
 
+    def norms_after_stitches(self) -> list[Step]:
+        """The batch norms that read, directly or not, what a stitch gives: those that `recalibrate` is about."""
+        stitched, found = set(), []
+        for step in self._steps():
+            if step.link is not None or not stitched.isdisjoint(step.reads.values()):
+                stitched.add(step.id)
+                if step.node is not None and is_batch_norm(step.node):
+                    found.append(step)
+        return found
+
     def retrain(self, images: Any, **options: Any) -> "FitReport":
         """Train the stitches of this subnetwork alone ([G] 15), as copies: the space keeps its own. `module()` then has
-        the trained ones.
+        the trained ones. What `recalibrate` did before is undone, since it was for other stitches.
 
         :param images: as in `Supernet.fit`.
         :param options: those of `fitting.retrain`.
         """
         from ..fitting import retrain
 
+        self.undo_recalibration()
         return retrain(self, images, **options)
+
+    def recalibrate(self, images: Any, **options: Any) -> "Recalibration":
+        """Give the batch norms after a stitch the mean and variance of what they read in this subnetwork. They were
+        computed for tensors that no stitch had been at. Stitches and all other weights stay, and so do the space and its
+        other subnetworks: the statistics are this subnetwork's own, and `module()` has them.
+
+        It mostly helps where many stitches follow one another, but not always. Measure it on images that were not used
+        for it, and call `undo_recalibration()` where it does not. After `retrain`, not before. A second call begins with
+        the statistics of the networks again.
+
+        :param images: as in `Supernet.fit`.
+        :param options: those of `fitting.recalibrate`.
+        """
+        from ..fitting import recalibrate
+
+        return recalibrate(self, images, **options)
+
+    def undo_recalibration(self) -> None:
+        """Take the statistics of the networks again."""
+        self.norms = MappingProxyType({})
 
     def module(self, device: torch.device | str | None = None, *, head: nn.Module | None = None) -> fx.GraphModule:
         """A plain module, in eval mode, that holds copies of what it uses and nothing else. Without a device it is on
@@ -110,7 +155,7 @@ class Subnetwork(ABC):
         for step in self.steps():
             read = {INPUT: builder.input} | {name: made[i] for name, i in step.reads.items()}
             if step.node is not None:
-                made[step.id] = builder.node(step.node, read.__getitem__, step.network.weights, step.network.name)
+                made[step.id] = builder.node(step.node, read.__getitem__, step.weights, step.network.name)
             else:
                 (source,) = (made[i] for i in step.reads.values())
                 name = step.link.stitch

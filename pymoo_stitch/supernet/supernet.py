@@ -263,7 +263,7 @@ class _Selected(Subnetwork):
     def outputs(self) -> list[Network]:
         return [self.space.networks[n] for n in self._selection.outputs]
 
-    def steps(self) -> Iterator[Step]:
+    def _steps(self) -> Iterator[Step]:
         wiring = self.space._wiring
         taken = {wiring.switch(self.space.links[variable]): variable for variable in self._selection.links}
         replaced = {node_of(switch): switch for switch in taken}

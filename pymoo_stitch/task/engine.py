@@ -265,6 +265,8 @@ class Engine:
         return decisions, needed(values, results[0])
 
     def _node(self, step: Step) -> "Operation":
+        if step.own is not None:  # one subnetwork's alone: nobody to keep it for
+            return self._operation(step.node, step.weights, step)
         key = id(step.network), step.node.name
         if key not in self._operations:
             self._operations[key] = self._operation(step.node, step.network.weights, step.network)
@@ -279,6 +281,8 @@ class Engine:
         return source if name and source.link is None else None
 
     def _folded(self, convolution: Step, norm: Step) -> "Operation":
+        if norm.own is not None:
+            return self._operation(*fold(convolution.node, norm.node, norm.weights), norm)
         key = id(norm.network), norm.node.name, "folded"
         if key not in self._operations:
             self._operations[key] = self._operation(

@@ -11,14 +11,16 @@ import subprocess
 import sys
 import time
 from argparse import ArgumentTypeError
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from pymoo.optimize import minimize
 
 from pymoo_stitch import Evaluations, Run, Supernet, cli
 from pymoo_stitch.algorithms import GOMEA
-from pymoo_stitch.cli import parser
+from pymoo_stitch.cli import commands, parser
 
 COMMANDS = ("demo", "info", "build", "search", "resume", "report", "export", "compare")
 
@@ -103,9 +105,10 @@ def test_from_search_to_a_network(command, journal, tmp_path):
     assert "dominates on test" in said
     assert (tmp_path / "report" / "fronts.png").is_file()
 
-    code, said, _ = command("export --output network.pt2 --at-most 300000 --retrain 64", journal)
+    code, said, _ = command("export --output network.pt2 --at-most 300000 --retrain 64 --recalibrate 64", journal)
     assert code == 0
     assert "test, retrained" in said or "This is inverted itself" in said
+    assert "batch norms on 64 images: accuracy on validation" in said or "there is nothing to recalibrate" in said
     network = torch.export.load(tmp_path / "network.pt2").module()
     assert network(torch.rand(5, 1, 8, 8)).shape == (5, 10)
 
@@ -113,6 +116,20 @@ def test_from_search_to_a_network(command, journal, tmp_path):
     assert code == 0
     assert "multiply_adds" in said
     assert json.loads(said)["metrics"]["test"]["accuracy"] > 0.5
+
+
+@pytest.mark.parametrize(("gain", "words"), [(0.01, "It is kept."), (0.0, "not kept: "), (-0.01, "not kept: ")])
+def test_a_recalibration_is_kept_if_it_is_better_on_validation(gain, words, digits, capsys):
+    """Whatever it is on test."""
+    subnetwork = digits.subnetwork(np.arange(digits.n_var) < 4)
+    before = {"validation": {"accuracy": 0.8}, "test": {"accuracy": 0.8}}
+    after = {"validation": {"accuracy": 0.8 + gain}, "test": {"accuracy": 0.8 - gain}}
+    report = SimpleNamespace(problem=digits, split="validation", measure=lambda subnetwork: after)
+    kept = commands._recalibrate(report, subnetwork, before, 32)
+    assert (kept is after) == bool(subnetwork.norms) == (gain > 0)
+    said = capsys.readouterr().out
+    assert f"accuracy on validation 0.8000 before, {0.8 + gain:.4f} after. It is " in said
+    assert words in said
 
 
 def test_search_twice_is_search_once(command, journal):

@@ -7,6 +7,7 @@ import torchvision
 from conftest import IMAGE, Gated, Mixer, Residual, seeded
 from torch import nn
 from torch.nn import functional as F
+from torch.nn.utils import parametrizations
 
 from pymoo_stitch import Layout, Network, Supernet
 from pymoo_stitch.network import Batch
@@ -94,6 +95,113 @@ def test_a_tensor_held_under_two_names_is_kept_once():
 
     network = Network.from_module(Tied(), torch.rand(1, 4))
     assert sorted(network.weights) == ["first.bias", "first.weight", "second.bias"]
+
+
+class Standardised(nn.Conv2d):
+    """A convolution whose weights a batch norm standardises, as in NFNets and BiT ResNets."""
+
+    def forward(self, x):
+        flat = self.weight.reshape(1, len(self.weight), -1)
+        weight = F.batch_norm(flat, None, None, training=True, momentum=0.0, eps=1e-6).reshape_as(self.weight)
+        return F.conv2d(x, weight, self.bias, padding=self.padding)
+
+
+def with_convolutions(*convolutions):
+    head = [nn.AdaptiveAvgPool2d(1), nn.Flatten()]
+    return nn.Sequential(*(part for conv in convolutions for part in (conv, nn.ReLU())), *head)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        Standardised,
+        lambda *sizes: parametrizations.spectral_norm(nn.Conv2d(*sizes)),
+        lambda *sizes: parametrizations.orthogonal(nn.Conv2d(*sizes)),
+    ],
+)
+@pytest.mark.parametrize("normalize", [None, ((0.5,) * 3, (0.2,) * 3)])
+def test_weights_made_of_weights_by_other_operators_are_computed_once(make, normalize):
+    torch.manual_seed(0)
+    module = with_convolutions(make(3, 6, 3), make(6, 5, 3)).eval()
+    plain = with_convolutions(nn.Conv2d(3, 6, 3), nn.Conv2d(6, 5, 3))
+    network = Network.from_module(module, EXAMPLE, normalize=normalize)
+    expected = Network.from_module(plain, EXAMPLE, normalize=normalize)
+    assert network.difference == 0
+    assert [node.op for node in network.nodes] == [node.op for node in expected.nodes]
+    assert [(tap.name, tap.shape, tap.depth) for tap in network.taps] == [
+        (tap.name, tap.shape, tap.depth) for tap in expected.taps
+    ]
+    assert (network.cost, network.n_parameters) == (expected.cost, expected.n_parameters)
+    assert not any("original" in name for name in network.weights)  # what they were made of is not kept
+
+
+def test_a_computed_weight_is_kept_once_and_what_it_is_made_of_only_where_it_is_read():
+    class Twice(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.shared, self.other = Standardised(3, 3, 1, bias=False), Standardised(3, 3, 1, bias=False)
+            self.same = Standardised(3, 3, 1, bias=False)
+            self.same.weight = self.shared.weight
+            self.other.load_state_dict(self.shared.state_dict())  # the same numbers, but not the same parameter
+
+        def forward(self, x):
+            x = self.same(self.other(self.shared(self.shared(x)).relu())).relu()
+            return F.conv2d(x, self.other.weight).mean((2, 3))
+
+    module = Twice()
+    network = Network.from_module(module, EXAMPLE)
+    assert sorted(network.weights) == ["other.computed", "other.weight", "shared.computed"]
+    assert all(isinstance(weight, nn.Parameter) for weight in network.weights.values())
+    assert network.n_parameters == 27
+    images = torch.rand(3, 3, 8, 8)
+    torch.testing.assert_close(network.module()(images), module(images), rtol=0, atol=0)
+
+
+def test_what_is_computed_of_buffers_alone_is_no_parameter():
+    class Table(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("points", torch.linspace(0, 1, 8))
+            self.conv = nn.Conv2d(3, 4, 1)
+
+        def forward(self, x):
+            return (self.conv(x) * torch.special.bessel_j0(self.points) + torch.eye(8)).flatten(1)
+
+    network = Network.from_module(Table(), EXAMPLE)
+    assert network.n_parameters == 16
+    assert len(network.weights) == 4
+    assert sum("computed" in name for name in network.weights) == 2
+
+
+def test_allowed_operators_on_weights_stay_in_the_graph():
+    """Networks that could be imported before have the digests they had."""
+
+    class Scaled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.scale, self.conv = nn.Parameter(torch.rand(4)), Standardised(3, 4, 1)
+
+        def forward(self, x):
+            return (self.conv(x) * self.scale.reshape(-1, 1, 1)).mean((2, 3))
+
+    network = Network.from_module(Scaled(), EXAMPLE)
+    assert [node.op for node in network.nodes if node not in network.varying] == ["aten.view.default"]
+    assert sorted(network.weights) == ["conv.bias", "conv.computed", "scale"]
+
+
+def test_random_weights_cannot_be_imported():
+    class Noisy(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.rand(4, 3, 1, 1))
+
+        def forward(self, x):
+            return F.conv2d(x, self.weight + 1e-9 * torch.rand(()))
+
+    with pytest.raises(
+        ValueError, match=r"noisy cannot be imported: operator 'aten\.rand\.default' is not among those"
+    ):
+        Network.from_module(Noisy(), EXAMPLE)
 
 
 class Several(nn.Module):
@@ -445,12 +553,13 @@ def test_costs_are_the_published_multiply_adds(name, cost):
 
 # --------------------------------------------------------------------------------------------------------- real models
 
-QUICK = ["deit_tiny_patch16_224"]
+QUICK = ["deit_tiny_patch16_224", "test_nfnet"]
 TIMM = """
     resnet50 resnext50_32x4d resnet152 efficientnet_b4 mobilenetv3_small_050 mobilenetv3_large_100 vit_small_patch16_224 deit_tiny_patch16_224
     swin_tiny_patch4_window7_224 convnext_tiny densenet121 vgg16 inception_v3 regnety_016 maxvit_tiny_tf_224
     efficientvit_b0 edgenext_small coatnet_0_224 tf_efficientnetv2_s mixer_b16_224 poolformer_s12 hrnet_w18 dla34
     levit_128 crossvit_9_240 volo_d1_224 eva02_tiny_patch14_224 repvgg_a0 ghostnet_100 mobilevit_s davit_tiny
+    eca_nfnet_l0 nf_resnet50 resnetv2_50x1_bit
 """.split()
 CLASSIFIERS = ["alexnet", "vgg16", "squeezenet1_1", "swin_t", "vit_b_16"]
 SEGMENTERS = ["deeplabv3_mobilenet_v3_large", "deeplabv3_resnet50", "fcn_resnet50"]
