@@ -38,6 +38,7 @@ from pymoo_stitch.evaluations import Row
 
 OURS = [name for name in SEARCHES if not name.startswith("NSGA-II")]
 FOUR = ["AsyncGA", "GOMEA, few workers", "LK-GOMEA", "NSGA-II"]
+SIX = [*FOUR, "AsyncGA, many workers", "NSGA-II, runner"]
 
 
 def read(path):
@@ -227,7 +228,9 @@ def test_a_journal_changes_nothing(name):
 cuts = st.lists(st.tuples(st.integers(0, 70), st.sampled_from([Cut, KeyboardInterrupt])), min_size=1, max_size=4)
 
 
-@pytest.mark.parametrize("name", SEARCHES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name not in SIX)) for name in SEARCHES]
+)
 @settings(max_examples=3, deadline=None)
 @given(cuts)
 def test_a_run_that_is_cut_ends_as_if_it_had_not_been(name, cuts):
@@ -312,13 +315,13 @@ def test_a_run_that_had_ended_goes_on_with_a_larger_budget(tmp_path, kind):
         problem = Chains()
         return search(kind(pop_size=20, threshold=None), path, budget, problem), problem
 
-    whole, _ = run(tmp_path / "whole", 400)
-    first, _ = run(tmp_path / "extended", 200)
-    second, problem = run(tmp_path / "extended", 400)
+    whole, _ = run(tmp_path / "whole", 240)
+    first, _ = run(tmp_path / "extended", 120)
+    second, problem = run(tmp_path / "extended", 240)
     assert outcome(second) == outcome(whole)
     assert sequence(tmp_path / "extended") == sequence(tmp_path / "whole")
     assert len(problem.evaluated) == whole.algorithm.evaluator.real - first.algorithm.evaluator.real
-    again, problem = run(tmp_path / "extended", 200)  # a smaller one is there already
+    again, problem = run(tmp_path / "extended", 120)  # a smaller one is there already
     assert outcome(again)["counters"] == outcome(first)["counters"]
     assert problem.evaluated == []
     assert sequence(tmp_path / "extended") == sequence(tmp_path / "whole")

@@ -17,13 +17,13 @@ EXAMPLE = torch.rand(1, *IMAGE)
 
 
 @pytest.mark.parametrize("make", [Residual, Gated, Mixer])
-@pytest.mark.parametrize("batch", [1, 2, 5])
-def test_the_imported_graph_gives_exactly_the_modules_output(make, batch):
+def test_the_imported_graph_gives_exactly_the_modules_output(make):
     module = seeded(make).eval()
     network = Network.from_module(module, EXAMPLE)
-    images = torch.rand(batch, *IMAGE)
     assert network.difference == 0
-    assert torch.equal(network.module()(images), module(images))
+    for batch in (1, 2, 5):
+        images = torch.rand(batch, *IMAGE)
+        assert torch.equal(network.module()(images), module(images))
 
 
 def test_import_leaves_the_module_as_it_was_and_the_network_does_not_follow_it():

@@ -1,5 +1,7 @@
 """Kinds and layouts: any kind between any two taps it can join, with the sizes and costs of the papers."""
 
+from functools import cache
+
 import numpy as np
 import pytest
 import timm
@@ -195,6 +197,7 @@ def test_one_network_can_be_bridged_to_itself(networks, images):
     supernet.fit(torch.rand(40, *IMAGE), samples=64)
 
 
+@cache
 def timm_network(name):
     return Network.from_module(timm.create_model(name), torch.rand(1, 3, 224, 224), name=name, normalize="timm")
 

@@ -124,9 +124,13 @@ class Segmenter(nn.Module):
         return {"out": F.interpolate(scores, size=x.shape[-2:], mode="bilinear", align_corners=False)}
 
 
-def test_outputs_per_pixel_are_exported(check, suffix, tmp_path):
-    supernet = Supernet.build([imported(Segmenter, "one"), imported(lambda: Segmenter(6), "two", seed=1)])
-    about = check(random_subnetwork(supernet, ensemble=True), tmp_path / f"network.{suffix}")
+@pytest.fixture(scope="module")
+def segmenters():
+    return Supernet.build([imported(Segmenter, "one"), imported(lambda: Segmenter(6), "two", seed=1)])
+
+
+def test_outputs_per_pixel_are_exported(segmenters, check, suffix, tmp_path):
+    about = check(random_subnetwork(segmenters, ensemble=True), tmp_path / f"network.{suffix}")
     assert about["output"] == {"shape": [5, 8, 8], "dtype": "float32"}
 
 
