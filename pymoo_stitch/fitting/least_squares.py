@@ -1,5 +1,6 @@
 """Affine stitches in closed form, all of them in one pass over the images."""
 
+import math
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -21,12 +22,15 @@ if TYPE_CHECKING:
     from ..supernet import Supernet
 
 POSITIONS = 16
-ROWS = 4_096
+ROWS = 1_024
 """Where there are few images, more than `POSITIONS` of each are used, for so many rows."""
+PIECE = 2**25
+"""Images go through the networks as many at a time as have tensors of so many bytes: the C library keeps such blocks, and gives
+larger ones back to the system every time."""
 HELD_OUT_ROWS = 512
 """How many rows of the images kept back are looked at."""
 TRIED_IMAGES, TRIED_SUBNETWORKS, MOST_STITCHES = 32, 4, 8
-"""The degree is chosen by so many subnetworks on so many images."""
+"""The degree is chosen by so many subnetworks on so many images at most."""
 
 
 def least_squares(
@@ -55,7 +59,7 @@ def least_squares(
 
     :param images: a tensor of images, a Dataset, or a DataLoader or another iterable of batches. Labels are ignored.
     :param positions: how many positions of each image are used at most, the same for all images. By default 16, and more
-        where there are fewer than 256 images.
+        where there are fewer than 64 images.
     :param ridge: added to each variance, as a fraction of the mean variance of the tap. By default the one is chosen, for each
         stitch, that is best on the images kept back.
     :param restore: the degree, from 0 to 1. By default one of 0, 0.5 and 1 is chosen: that with which random subnetworks come
@@ -82,13 +86,16 @@ def least_squares(
     for i in chosen:
         shared.setdefault(supernet.links[i].stitch, []).append(supernet.links[i])
     samples = Samples(shared.values(), lambda links: _are_few(links, data.expected, positions))
+    largest = max(4 * math.prod(tap.shape) for network in supernet.networks for tap in network.taps)
+    piece = max(1, PIECE // largest)
     rows = Rows(supernet, chosen, stitches, positions)
     for batch, _ in data.batches():
-        samples.add(rows.of(execution.taps(batch)))
+        for images in batch.split(piece):
+            samples.add(rows.of(execution.taps(images)))
     held_out = KeptRows(link for links in shared.values() for link in links)
     rows = Rows(supernet, chosen, stitches, max(1, HELD_OUT_ROWS // len(data.held_out)))
-    for batch in data.held_out.split(batch_size):
-        held_out.add(rows.of(execution.taps(batch.to(device))))
+    for images in data.held_out.split(min(piece, batch_size)):
+        held_out.add(rows.of(execution.taps(images.to(device))))
     errors, left = {}, {}
     for name, links in shared.items():
         adapter = adapter_of(stitches[name])
@@ -105,7 +112,8 @@ def least_squares(
     restoration = Restoration(stitches, left)
     if restore is None:
         some = [supernet.subnetwork(x) for x in _examples(supernet, genotypes)]
-        restoration.choose(execution, some, data.held_out[:TRIED_IMAGES].to(device))
+        tried = min(TRIED_IMAGES, 1 + data.seen // TRIED_IMAGES)  # so that it takes little of the time
+        restoration.choose(execution, some, data.held_out[:tried].to(device))
     else:
         restoration.restore(restore)
     stitches.to("cpu")

@@ -68,12 +68,15 @@ class Restoration:
         supernet = execution.supernet
         ensemble = supernet.subnetwork(list(supernet.references.values())[-1])
         expected = execution.run(ensemble, images, self.stitches)
-        distances = {}
-        for degree in DEGREES if subnetworks else ():
+        best, least = DEGREES[-1], math.inf
+        for degree in reversed(DEGREES) if subnetworks else ():
             self.restore(degree)
             found = [distance(execution.run(each, images, self.stitches), expected) for each in subnetworks]
-            distances[degree] = torch.stack(found).mean().nan_to_num(math.inf).item()
-        self.restore(min(distances, key=distances.get, default=1.0))
+            far = torch.stack(found).mean().nan_to_num(math.inf).item()
+            if far > least:
+                break  # it falls with the degree, then rises
+            best, least = degree, far
+        self.restore(best)
 
 
 def distance(output: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:

@@ -1,8 +1,9 @@
 """Least squares itself: the affine map of least squared error."""
 
+import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 
@@ -14,42 +15,52 @@ AMPLE = 100
 """With so many samples per channel the smallest ridge is as good as any."""
 
 
-class Equations(Protocol):
-    """What the weight of least squared error solves. `n` samples of `channels`."""
+class Equations(ABC):
+    """What the weight of least squared error solves, for n samples of x [C] and y [D]: a positive matrix with some penalty,
+    whose factors are kept for the next call.
 
-    n: int
-    channels: int
+    :param variance: the mean variance of the channels of x; a ridge is a fraction of it.
+    """
 
+    def __init__(self, n: int, channels: int, matrix: torch.Tensor, variance: torch.Tensor):
+        self.n, self.channels = n, channels
+        self._matrix, self._variance = matrix, variance
+        self._factors: dict[float, torch.Tensor] = {}
+
+    @abstractmethod
     def weight(self, ridge: float, outputs: slice = slice(None)) -> torch.Tensor:
-        """The weight for some of the outputs, [D, C]. The ridge is a fraction of the mean variance of the channels."""
-        ...
+        """The weight for some of the outputs, [D, C]."""
+
+    def _solve(self, right: torch.Tensor, ridge: float) -> torch.Tensor:
+        if ridge not in self._factors:
+            self._factors[ridge] = _factor(self._matrix, _penalty(self._variance, ridge))
+        return torch.cholesky_solve(right, self._factors[ridge])
 
 
-class NormalEquations:
+class NormalEquations(Equations):
     """C×C, from the second moments of x and of x with y."""
 
     def __init__(self, n: int, xx: torch.Tensor, xy: torch.Tensor):
-        self.n, self.channels = n, len(xx)
-        self._xx, self._xy = xx, xy
+        super().__init__(n, len(xx), xx, xx.diagonal().clamp_min(0).mean())
+        self._xy = xy
 
     def weight(self, ridge: float, outputs: slice = slice(None)) -> torch.Tensor:
-        penalty = _penalty(self._xx.diagonal().clamp_min(0).mean(), ridge)
-        return _solve_positive(self._xx, self._xy[:, outputs], penalty).T
+        return self._solve(self._xy[:, outputs], ridge).T
 
 
-class KernelEquations:
+class KernelEquations(Equations):
     """n×n, from the samples themselves, rows of x [n, C] and y [n, D]: the smaller system where there are fewer samples than
     channels."""
 
     def __init__(self, x: torch.Tensor, y: torch.Tensor):
-        self.n, self.channels = x.shape
+        n, channels = x.shape
+        kernel = x.double()
+        kernel = kernel @ kernel.T / n
+        super().__init__(n, channels, kernel, kernel.diagonal().sum() / channels)
         self._x, self._y = x, y
-        wide = x.double()
-        self._kernel = wide @ wide.T / self.n
 
     def weight(self, ridge: float, outputs: slice = slice(None)) -> torch.Tensor:
-        penalty = _penalty(self._kernel.diagonal().sum() / self.channels, ridge)
-        solution = _solve_positive(self._kernel, self._y[:, outputs].double() / self.n, penalty)
+        solution = self._solve(self._y[:, outputs].double() / self.n, ridge)
         return (solution.to(self._x.dtype).T @ self._x).double()
 
 
@@ -92,11 +103,14 @@ def choose_ridge(equations: Equations, x: torch.Tensor, y: torch.Tensor) -> floa
     if equations.n >= AMPLE * equations.channels:
         return RIDGES[0]
     outputs = slice(None, None, -(-y.shape[1] // TRIED))
-    missed = []
-    for ridge in RIDGES:
+    best, least = RIDGES[-1], math.inf
+    for ridge in reversed(RIDGES):
         weight = equations.weight(ridge, outputs).to(x.dtype)
-        missed.append((x @ weight.T - y[:, outputs]).square().sum().item())
-    return RIDGES[missed.index(min(missed))]
+        missed = (x @ weight.T - y[:, outputs]).square().sum().item()
+        if missed > least:
+            break  # what is missed falls with the ridge, then rises
+        best, least = ridge, missed
+    return best
 
 
 def solve_rows(
@@ -130,17 +144,13 @@ def _penalty(variance: torch.Tensor, ridge: float) -> torch.Tensor:
     return torch.where(variance > 0, max(ridge, 1e-12) * variance, torch.ones_like(variance))
 
 
-def _solve_positive(matrix: torch.Tensor, right: torch.Tensor, penalty: torch.Tensor) -> torch.Tensor:
-    """(matrix + penalty)⁻¹ right, of a matrix that is positive up to rounding."""
+def _factor(matrix: torch.Tensor, penalty: torch.Tensor) -> torch.Tensor:
+    """The Cholesky factor of matrix + penalty, of a matrix that is positive up to rounding."""
     for _ in range(8):
         penalised = matrix.clone()
         penalised.diagonal().add_(penalty)
         factor, failed = torch.linalg.cholesky_ex(penalised)
         if not failed:
-            break
+            return factor
         penalty = penalty * 10  # rounding has made a variance negative: a tap with nearly dependent channels
-    else:
-        raise ValueError(
-            "the channels of a tap depend on each other so much that no stitch can be fitted: raise ridge."
-        )
-    return torch.cholesky_solve(right, factor)
+    raise ValueError("the channels of a tap depend on each other so much that no stitch can be fitted: raise ridge.")

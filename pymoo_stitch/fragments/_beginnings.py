@@ -92,7 +92,7 @@ class Beginnings:
             for parameter in adapter.parameters():
                 parameter.fill_(math.nan)
             return stitch
-        x = torch.cat([source_rows(link, stitch, part, self.positions) for part in source.split(BATCH)])
+        x = torch.cat([source_rows(link, stitch, part, self.positions) for part in source.split(BATCH)]).double()
         centred = adapter.bias is not None
         if rank is None:
             weight, bias = solve_rows(x, y, self.ridge, centred)

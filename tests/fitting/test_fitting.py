@@ -14,8 +14,10 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from pymoo_stitch import Link, Network, Supernet
 from pymoo_stitch.fitting import Execution, adapter_of, solve_factors, solve_rows
+from pymoo_stitch.fitting._batches import Data
 from pymoo_stitch.fitting.genotypes import random_genotype
-from pymoo_stitch.fitting.solving import Moments
+from pymoo_stitch.fitting.solving import RIDGES, KernelEquations, Moments, NormalEquations, choose_ridge, pool
+from pymoo_stitch.supernet import FitReport
 
 CPU = torch.device("cpu")
 
@@ -148,6 +150,58 @@ def test_the_smaller_of_two_systems_has_the_solution_of_either(n, c, d, centred,
         assert not bias.any()
         weight, _ = solve_rows(x, y, 1e-12, centred)
         torch.testing.assert_close(weight, y.T @ torch.linalg.pinv(x.T), rtol=1e-3, atol=1e-3)  # [SF]: A = Yᵀ(Xᵀ)⁺
+
+
+def test_few_samples_of_wide_taps_are_kept_as_they_are_with_the_same_result(residual, gated):
+    """From a dataset, whose length is known, the smaller system is solved; from batches the normal equations."""
+    ends = residual.tap("relu"), gated.tap("mul")
+    links = [Link(*ends), Link(*ends[::-1]), Link(ends[0], gated.tap("view"))]
+    images = noise(8)
+    kept, summed = (Supernet([residual, gated], links) for _ in range(2))
+    options = {"positions": 1, "ridge": 1e-3, "restore": 0, "batch_size": 3}
+    kept.fit(images, **options)
+    order = [*range(1, 8), 0]  # of batches the eighth is kept back, of a dataset the first
+    summed.fit([images[order]], **options)
+    assert min(link.source.channels for link in links) <= 7 < max(link.source.channels for link in links)
+    for name, tensor in kept.stitches.state_dict().items():
+        torch.testing.assert_close(tensor, summed.stitches.state_dict()[name], rtol=1e-3, atol=1e-4)
+
+
+@given(seed=st.integers(0, 999), parts=st.lists(st.integers(1, 9), min_size=1, max_size=4), centred=st.booleans())
+@settings(deadline=None, max_examples=40)
+def test_moments_of_parts_are_pooled_to_those_of_all(seed, parts, centred):
+    rng = torch.Generator().manual_seed(seed)
+    x, y = (torch.randn(sum(parts), size, generator=rng, dtype=torch.float64) + 2 for size in (4, 3))
+
+    def moments(x, y):
+        a, b = x - x.mean(0), y - y.mean(0)
+        return Moments(len(x), x.mean(0), y.mean(0), a.T @ a / len(x), a.T @ b / len(x))
+
+    whole = pool([moments(a, b) for a, b in zip(x.split(parts), y.split(parts), strict=True)])
+    for name, value in vars(moments(x, y)).items():
+        torch.testing.assert_close(getattr(whole, name), value)
+    torch.testing.assert_close(whole.equations(centred).weight(1e-3), solve_rows(x, y, 1e-3, centred)[0])
+
+
+@pytest.mark.parametrize(
+    ("n", "signal", "least", "most"), [(30, 0.3, 1e-2, 1), (30, 1e-9, 1e-1, 1), (4_000, 0.3, 0, 1e-5)]
+)
+def test_the_ridge_is_the_one_that_misses_least_of_samples_kept_back(n, signal, least, most):
+    rng = torch.Generator().manual_seed(0)
+    truth = signal * torch.randn(5, 20, generator=rng, dtype=torch.float64)
+
+    def draw(number):
+        x = torch.randn(number, 20, generator=rng, dtype=torch.float64)
+        return x, x @ truth.T + torch.randn(number, 5, generator=rng, dtype=torch.float64)
+
+    (x, y), (kept_x, kept_y) = draw(n), draw(500)
+    equations = NormalEquations(n, x.T @ x / n, x.T @ y / n)
+    ridge = choose_ridge(equations, kept_x, kept_y)
+    assert least <= ridge <= most
+    if n < 100:
+        missed = [(kept_x @ equations.weight(r).T - kept_y).square().sum() for r in RIDGES]
+        assert ridge == RIDGES[int(np.argmin(missed))]
+        assert ridge == choose_ridge(KernelEquations(x, y), kept_x, kept_y)
 
 
 def test_links_that_share_a_stitch_are_fitted_together(by_hand):
@@ -388,6 +442,9 @@ def test_images_may_come_in_many_ways(pair):
             torch.rand(8, 3, 9, 9),
             r"has images of shape \(3, 9, 9\), but the networks were imported for \(3, 8, 8\). Resize",
         ),
+        (torch.rand(7, 3, 8, 8), "only 7 images are given to fit the stitches on, but one in 8 is kept back"),
+        (list(torch.rand(7, 3, 8, 8).split(3)), "only 7 images are given to fit the stitches on"),
+        (torch.rand(1, 3, 8, 8), "only 1 image is given to fit the stitches on.* Give 8 or more"),
         (torch.rand(0, 3, 8, 8), "no images are given"),
         ([], "no images are given"),
         (["image.png"], "is a str, not a tensor of images"),
@@ -409,6 +466,40 @@ def test_images_normalised_twice_are_refused(pair):
         unit.fit(torch.rand(24, *IMAGE) * 255)
 
 
+def test_networks_of_which_only_some_normalise_are_warned_of_and_get_unit_images(pair):
+    first, second = pair.networks
+    mixed = Supernet([replace(first, normalization=((0.5,) * 3,) * 2), second], pair.links)
+    with pytest.warns(
+        UserWarning, match="residual normalises images in the graph, and gated takes them as the module does"
+    ):
+        mixed.fit(noise(8))
+    with (
+        pytest.warns(UserWarning, match="residual normalises"),
+        pytest.raises(ValueError, match=r"but the networks take images in \[0, 1\]"),
+    ):
+        mixed.fit(noise(8) * 255)
+
+
+def test_off_a_terminal_lines_say_how_far_it_is(pair, capsys):
+    fresh(pair).fit(noise(64), batch_size=8)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "least squares: 8 of 56 images"
+    assert lines[-1] == "least squares: 56 of 56 images"
+    fresh(pair).fit(noise(64), progress=False)
+    assert not capsys.readouterr().err
+
+
+@pytest.mark.parametrize("sizes", [[64], [7, 7, 7, 7, 7], [1] * 20, [3, 30, 1, 9]])
+def test_of_batches_every_eighth_image_is_kept_back(pair, sizes):
+    images = noise(sum(sizes))
+    data = Data(pair, list(images.split(sizes)), 32, CPU, False, "test")
+    shown = torch.cat([batch for batch, _ in data.batches()])
+    kept = torch.arange(sum(sizes)) % 8 == 7
+    assert torch.equal(data.held_out, images[kept])
+    assert torch.equal(shown, images[~kept])
+    assert data.seen == len(shown)
+
+
 def test_unknown_methods_and_options_are_refused(pair):
     with pytest.raises(ValueError, match="there is no method 'sgd' of fitting; there are least-squares, adam"):
         pair.fit(noise(8), "sgd")
@@ -422,6 +513,14 @@ def test_a_report_is_readable(pair):
     text = str(fresh(pair).fit(noise(64)))
     assert "relative error on held-out images" in text
     assert "stitches on 56 samples" in text
+    assert "of 16 stitches explain at least half of their target's variance" in text
+    assert "R², the variance of outputs over that of targets" in text
+    report = FitReport("least squares", {"a": 0.1, "b": 0.95, "c": 7.0}, 8, 1.0, {"a": 0.9}, 0.5)
+    assert "1 of 3 stitches explain at least half" in str(report)
+    assert "2 are hopeless, with errors above 0.9: c (7), b (0.95)" in str(report)
+    assert "restored to degree 0.5" in str(report)
+    assert "hopeless" not in str(replace(report, method="finetune"))
+    assert "left as it is (degree 0)" in str(replace(report, degree=0.0))
 
 
 def test_a_diverging_fit_says_what_to_do(pair):
