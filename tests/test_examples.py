@@ -74,6 +74,9 @@ def execute(cache, digits, workers, tmp_path, monkeypatch, capsys):
 
 
 LONG = (
+    "README.md",
+    "pick_and_export.py",
+    "plot_front.py",
     "timm_family.py",
     "resnet_family.py",
     "fragment_pool.py",

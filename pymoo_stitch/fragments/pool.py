@@ -43,7 +43,8 @@ class Pool(Space):
     :param images: N×…, without labels, as the networks take them. ([SF]: 32)
     :param bias: stitches are affine maps, with a bias. It improves them, yet not all of them can be fused then.
     :param positions: how many positions of each image are used at most to fit a stitch.
-    :param ridge: as in `fitting.least_squares`.
+    :param ridge: added to each variance, as a fraction of the mean variance. Small: what it takes away accumulates along a
+        chain, each stitch being fitted to what the chain before it gives.
     :param memory: how many bytes of tensors and stitches are kept at most, besides what each fragment reads in its own network.
     """
 

@@ -808,6 +808,7 @@ def interrupt(name, path, budget, at, pause, seconds, size=SIZE):
     return said
 
 
+@pytest.mark.slow
 def test_interrupted_by_the_user_a_run_gives_what_it_has_and_can_go_on(tmp_path):
     path, rng = tmp_path / "journal", random.Random(2)
     for _ in range(3):

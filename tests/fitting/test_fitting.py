@@ -293,6 +293,7 @@ def test_positions_are_subsampled_to_the_budget(pair):
 # -------------------------------------------------------------------------------------------------------------- learning
 
 
+@pytest.mark.slow
 def test_adam_comes_near_least_squares(pair):
     images = noise(256)
     exact, learned = fresh(pair), fresh(pair)

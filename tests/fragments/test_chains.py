@@ -300,7 +300,7 @@ def test_a_network_stitched_to_itself_is_nearly_the_network(mixed):
         assert (chain.module()(PHOTOS) - expected).abs().max() < 1e-2 * expected.std()
 
 
-@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("bias", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_stitches_of_wide_vectors_are_of_low_rank_and_fuse_into_one_layer(networks, bias):
     layers = nn.Conv2d(3, 800, 1), nn.ReLU(), nn.Flatten(), nn.Linear(51_200, 5)
     wide = imported(lambda: nn.Sequential(*layers), "wide")  # a whole matrix would take 10 GiB

@@ -553,7 +553,7 @@ def test_costs_are_the_published_multiply_adds(name, cost):
 
 # --------------------------------------------------------------------------------------------------------- real models
 
-QUICK = ["deit_tiny_patch16_224", "test_nfnet"]
+QUICK = ["test_nfnet"]
 TIMM = """
     resnet50 resnext50_32x4d resnet152 efficientnet_b4 mobilenetv3_small_050 mobilenetv3_large_100 vit_small_patch16_224 deit_tiny_patch16_224
     swin_tiny_patch4_window7_224 convnext_tiny densenet121 vgg16 inception_v3 regnety_016 maxvit_tiny_tf_224

@@ -491,6 +491,7 @@ def imagenet(tmp_path, cache, monkeypatch):
 TINY = {"images": 4, "samples": 12, "size": 32, "pretrained": False}
 
 
+@pytest.mark.slow
 def test_imagenet(imagenet):
     problem = get_problem("imagenet-b", **imagenet, **TINY)
     sizes = {name: len(split) for name, split in problem.task.splits.items()}

@@ -99,6 +99,7 @@ def test_pymoos_algorithms_run_on_it_with_the_same_result(runner):
     np.testing.assert_array_equal(one.F, many.F)
 
 
+@pytest.mark.slow
 def test_a_problem_is_sent_once_to_each_worker_also_to_those_who_join_later(fragile, tmp_path):
     problem = Large(tmp_path, seconds=0.005)
     algorithm = LKGOMEA(pop_size=16, runner=fragile).setup(problem, termination=("n_evals", 4_000), seed=1)
@@ -321,6 +322,7 @@ def test_what_is_cancelled_is_not_given_back(runner):
     assert runner.wait(timeout=20)[0] == number
 
 
+@pytest.mark.slow
 def test_a_run_waits_for_workers_and_says_so(fragile, monkeypatch):
     monkeypatch.setattr("pymoo_stitch.runners.dask.DESERTED", 1.0)
     fragile.client.cluster.scale(0)
@@ -462,7 +464,8 @@ def search(which, journal):
     return process, pids
 
 
-@pytest.mark.parametrize("which", ["ours", pytest.param("theirs", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("which", ["ours", "theirs"])
 def test_an_interrupted_search_ends_cleanly(which, tmp_path):
     """Ctrl-C reaches all processes of a terminal's group."""
     process, pids = search(which, tmp_path / "run.sqlite")
@@ -477,6 +480,7 @@ def test_an_interrupted_search_ends_cleanly(which, tmp_path):
     assert gone(pids)
 
 
+@pytest.mark.slow
 def test_workers_do_not_outlive_a_search_that_is_killed(tmp_path):
     process, pids = search("ours", tmp_path / "run.sqlite")
     process.kill()

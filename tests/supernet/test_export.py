@@ -96,6 +96,7 @@ def test_every_sort_of_supernet_is_exported(supernet, tmp_path):
     assert about["outputs"] == [network.name for network in supernet.networks]
 
 
+@pytest.mark.slow
 def test_images_and_tokens_are_exported_as_onnx(by_hand, tmp_path):
     pytest.importorskip("onnxscript")
     about = check_onnx(random_subnetwork(by_hand, ensemble=True), tmp_path / "network.onnx")
@@ -204,6 +205,7 @@ PLAIN = """
 """
 
 
+@pytest.mark.slow
 def test_a_program_runs_where_there_is_torch_alone(pair, tmp_path):
     subnetwork = random_subnetwork(pair)
     about = subnetwork.export(tmp_path / "network.pt2", classes=CLASSES)

@@ -1,6 +1,7 @@
 """Files: what is saved comes back, whole or not at all, and a file from anyone is only data."""
 
 import json
+import math
 import os
 import signal
 import subprocess
@@ -12,12 +13,13 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
-from conftest import imported
+from conftest import IMAGE, imported
 from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import nn
 
 from pymoo_stitch import KINDS, Kind, Supernet
+from pymoo_stitch.supernet import storage
 from pymoo_stitch.supernet.storage import _digest, _dumps
 
 
@@ -48,6 +50,44 @@ def test_saving_again_gives_the_same_content(saved, tmp_path):
     (metadata, tensors), (same_metadata, same_tensors) = read(saved), read(tmp_path / "again")
     assert same_metadata == metadata
     assert all(torch.equal(tensor, same_tensors[name]) for name, tensor in tensors.items())
+
+
+def test_what_is_known_of_the_stitches_comes_back(pair, tmp_path):
+    supernet = Supernet(pair.networks, pair.links)
+    supernet.save(tmp_path / "unfitted")
+    assert Supernet.load(tmp_path / "unfitted").fit_report is None
+    assert "relative error" not in supernet.summary()
+    supernet.fit(torch.rand(16, *IMAGE), progress=False)
+    supernet.fit_report = replace(supernet.fit_report, errors=supernet.fit_report.errors | {"link0": math.inf})
+    digest = supernet.digest()
+    supernet.save(tmp_path / "fitted")
+    again = Supernet.load(tmp_path / "fitted")
+    assert again.fit_report == supernet.fit_report
+    assert again.summary() == supernet.summary()
+    assert "hopeless, with errors above 0.9: link0 (inf)" in again.summary()
+    supernet.fit_report = None
+    assert supernet.digest() == digest  # what is said of stitches does not make them others
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"samples": "16"}, "samples is '16', a str"),
+        ({"errors": {"link 0": 0.5}}, "'link 0' is not a name"),
+        ({"errors": {"link0": {"node": "relu"}}}, "errors is"),
+        ({"variances": [0.5]}, "variances is"),
+        ({"degree": "1"}, "a degree is '1', a str"),
+        ({"code": "import os"}, "what is said of the stitches has the fields"),
+    ],
+)
+def test_a_forged_report_on_stitches_is_refused(pair, tmp_path, monkeypatch, change, message):
+    supernet = Supernet(pair.networks, pair.links)
+    supernet.fit(torch.rand(16, *IMAGE), progress=False)
+    written = storage._write_fit(supernet.fit_report) | change
+    monkeypatch.setattr(storage, "_write_fit", lambda report: written)
+    supernet.save(tmp_path / "file")
+    with pytest.raises(ValueError, match=message):
+        Supernet.load(tmp_path / "file")
 
 
 def test_a_network_and_its_copy_can_be_saved(residual, tmp_path):
@@ -165,6 +205,7 @@ def test_a_crash_while_saving_leaves_the_old_file(pair, tmp_path, monkeypatch):
     assert os.listdir(tmp_path) == ["file"]
 
 
+@pytest.mark.slow
 def test_a_process_killed_while_saving_leaves_the_old_file(pair, tmp_path):
     path = tmp_path / "file"
     pair.save(path)
