@@ -58,7 +58,7 @@ def fit_cifar10(networks, images, samples, finetuned):
         yield name, supernet, method(supernet)
         if name == "default":
             tuned = copied(supernet)
-            yield f"default, finetuned on {finetuned:,}", tuned, tuned.finetune(images, samples=finetuned, lr=1e-4)
+            yield f"default, finetuned on {finetuned:,}", tuned, tuned.finetune(images, samples=finetuned)
 
 
 def fit_imagenet(networks, images):

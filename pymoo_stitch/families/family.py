@@ -172,10 +172,10 @@ class Family(Space):
         it was before.
 
         :param images: as in `Supernet.fit`.
-        :param options: those of `fitting.finetune`; `networks=0.1` trains the networks too.
+        :param options: those of `fitting.finetune`, lr being 1e-3; `networks=0.1` trains the networks too.
         """
         teacher = self.genotypes[list(self.anchors.values())[-1]]
-        return self.supernet.finetune(images, **{"genotypes": self.genotypes, "teacher": teacher} | options)
+        return self.supernet.finetune(images, **{"genotypes": self.genotypes, "teacher": teacher, "lr": 1e-3} | options)
 
     # ----------------------------------------------------------------------------------------------------------- as a space
 

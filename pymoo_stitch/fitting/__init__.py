@@ -8,6 +8,7 @@ again, as copies.
 May import: `util`, `network`, `stitches`, `supernet`.
 """
 
+from ..supernet import FitReport
 from .execution import Execution
 from .least_squares import least_squares
 from .methods import METHODS, fit
@@ -20,6 +21,7 @@ from .training import adam, finetune, retrain
 __all__ = [
     "METHODS",
     "Execution",
+    "FitReport",
     "Recalibration",
     "adam",
     "adapter_of",

@@ -47,13 +47,12 @@ class Data:
             images = TensorDataset(images)
         elif isinstance(images, tuple) and all(isinstance(part, torch.Tensor) for part in images):
             images = TensorDataset(*images)
-        self.limits, self.images = ImageLimits.of(supernet.networks), images
+        self.limits, self.images = _limits(supernet), images
         self.batch_size, self.device = batch_size, device
         self.title = title
         self.samples, self.generator = samples, torch.Generator().manual_seed(seed)
         self.seen, self._kept = 0, []
         self.expected = len(images) - _quota(len(images)) if isinstance(images, Dataset) else None
-        _warn_of_mixed_inputs(supernet)
         self._bar = Progress(samples or self.expected, title, " images", progress)
 
     @property
@@ -70,7 +69,7 @@ class Data:
             while True:
                 before = self.seen
                 for x, y in self._one_pass():
-                    if self.samples is not None and self.seen >= self.samples:
+                    if self.samples is not None and self.seen >= self.samples and self._kept:
                         return
                     self.seen += len(x)
                     self._bar.update(len(x))
@@ -135,7 +134,14 @@ def _check_number(number: int) -> None:
         )
 
 
-def _warn_of_mixed_inputs(supernet: "Supernet") -> None:
+def _limits(supernet: "Supernet") -> ImageLimits:
+    """In [0, 1] if any of the networks normalises them itself, unless another is known to take normalised ones."""
+    known = [n.takes_unit_images for n in supernet.networks if n.takes_unit_images is not None]
+    return ImageLimits(supernet.input_shape, bool(known) and all(known))
+
+
+def warn_of_mixed_inputs(supernet: "Supernet") -> None:
+    """A warning where some networks normalise images and others do not."""
     inside = [network.name for network in supernet.networks if network.takes_unit_images]
     others = [network.name for network in supernet.networks if not network.takes_unit_images]
     if inside and others:
@@ -143,5 +149,5 @@ def _warn_of_mixed_inputs(supernet: "Supernet") -> None:
             f"{', '.join(inside)} normalise{'s' * (len(inside) == 1)} images in the graph, and {', '.join(others)} "
             f"take{'s' * (len(others) == 1)} them as the module does: all get the same images. If that is not what you want, "
             "import all networks with normalize=….",
-            stacklevel=5,
+            stacklevel=4,
         )

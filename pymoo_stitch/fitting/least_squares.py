@@ -13,13 +13,13 @@ from ..supernet import FitReport
 from ._batches import Data
 from .execution import Execution
 from .genotypes import random_genotype
-from .report import relative_error
+from .report import learns, relative_error
 from .restoring import Restoration, adapter_of, remaining_variance
 from .samples import KeptRows, Rows, Samples, n_rows
 from .solving import choose_ridge
 
 if TYPE_CHECKING:
-    from ..supernet import Supernet
+    from ..supernet import Subnetwork, Supernet
 
 POSITIONS = 16
 ROWS = 1_024
@@ -29,7 +29,7 @@ PIECE = 2**25
 larger ones back to the system every time."""
 HELD_OUT_ROWS = 512
 """How many rows of the images kept back are looked at."""
-TRIED_IMAGES, TRIED_SUBNETWORKS, MOST_STITCHES = 32, 4, 8
+TRIED_IMAGES, TRIED_SUBNETWORKS, MOST_STITCHES = 16, 4, 8
 """The degree is chosen by so many subnetworks on so many images at most."""
 
 
@@ -53,13 +53,14 @@ def least_squares(
     the variance that is left on images kept back. Degree 1 restores all of it, 0 nothing.
 
     One pass accumulates, in float64, the Gram matrices of the taps that are read, each once for all its links, and their
-    products with the targets. No activations are kept beyond a batch: memory is 8·C² bytes for each tap of C channels that a
-    link reads, and 8·C·D bytes for each pair of taps. Where a dataset gives fewer samples n than channels, the samples are
+    products with the targets. Memory is 8·C² bytes for each tap of C channels that a link reads, 8·C·D bytes for each pair of
+    taps, and 512 rows of each tap of the images kept back, but no activations beyond a batch. Where a dataset gives fewer samples n than channels, the samples are
     kept instead, 4·n·(C+D) bytes, and the smaller system of n equations is solved.
 
     :param images: a tensor of images, a Dataset, or a DataLoader or another iterable of batches. Labels are ignored.
+    :param batch_size: how many images go through the networks at a time at most.
     :param positions: how many positions of each image are used at most, the same for all images. By default 16, and more
-        where there are fewer than 64 images.
+        where a dataset has fewer than 64 images to show.
     :param ridge: added to each variance, as a fraction of the mean variance of the tap. By default the one is chosen, for each
         stitch, that is best on the images kept back.
     :param restore: the degree, from 0 to 1. By default one of 0, 0.5 and 1 is chosen: that with which random subnetworks come
@@ -70,6 +71,8 @@ def least_squares(
         raise ValueError(f"restore is a degree from 0 (plain least squares) to 1, but is {restore}.")
     if ridge is not None and not ridge >= 0:
         raise ValueError(f"ridge is a fraction of the mean variance of a tap, such as 1e-3, but is {ridge}.")
+    if genotypes is not None and not len(genotypes):
+        raise ValueError("genotypes is empty, so that no degree can be chosen. Omit it, or give restore.")
     if positions is not None and positions < 1:
         raise ValueError(f"positions must be at least 1, but is {positions}.")
     chosen = [i for i, link in enumerate(supernet.links) if KINDS[link.kind].affine]
@@ -87,7 +90,7 @@ def least_squares(
         shared.setdefault(supernet.links[i].stitch, []).append(supernet.links[i])
     samples = Samples(shared.values(), lambda links: _are_few(links, data.expected, positions))
     largest = max(4 * math.prod(tap.shape) for network in supernet.networks for tap in network.taps)
-    piece = max(1, PIECE // largest)
+    piece = max(1, PIECE // largest) if device.type == "cpu" else batch_size
     rows = Rows(supernet, chosen, stitches, positions)
     for batch, _ in data.batches():
         for images in batch.split(piece):
@@ -111,11 +114,11 @@ def least_squares(
         errors[name], left[name] = relative_error(given, y), (remaining_variance(given, y, centred), mean_y)
     restoration = Restoration(stitches, left)
     if restore is None:
-        some = [supernet.subnetwork(x) for x in _examples(supernet, genotypes)]
-        tried = min(TRIED_IMAGES, 1 + data.seen // TRIED_IMAGES)  # so that it takes little of the time
-        restoration.choose(execution, some, data.held_out[:tried].to(device))
+        tried = data.held_out[:: -(-len(data.held_out) // TRIED_IMAGES)]
+        pieces = [images.to(device) for images in tried.split(min(piece, batch_size))]
+        restoration.choose(execution, _examples(supernet, genotypes), pieces)
     else:
-        restoration.restore(restore)
+        restoration.restore(float(restore))
     stitches.to("cpu")
     return FitReport(
         "least squares",
@@ -132,14 +135,16 @@ def _are_few(links: Sequence[Link], images: int | None, positions: int) -> bool:
     return images is not None and images * sum(n_rows(link, positions) for link in links) < channels_read(links[0])
 
 
-def _examples(supernet: "Supernet", genotypes: Sequence[np.ndarray] | np.ndarray | None) -> list[np.ndarray]:
-    """Genotypes with a few stitches, of those given or at random; fewer if there are not so many."""
+def _examples(supernet: "Supernet", genotypes: Sequence[np.ndarray] | np.ndarray | None) -> "list[Subnetwork]":
+    """Subnetworks with a few stitches, all of them affine, of those given or at random; fewer if there are not so many."""
     rng = np.random.default_rng(0)
-    found: list[np.ndarray] = []
+    found: dict[str, Subnetwork] = {}
     for _ in range(1_000):
         x = random_genotype(supernet, rng) if genotypes is None else genotypes[rng.integers(len(genotypes))]
-        if 1 <= supernet.subnetwork(x).n_stitches <= MOST_STITCHES:
-            found.append(x)
+        subnetwork = supernet.subnetwork(x)
+        fitted = all(KINDS[k.kind].affine or not learns(supernet.stitches[k.stitch]) for k in subnetwork.links)
+        if fitted and 1 <= subnetwork.n_stitches <= MOST_STITCHES:
+            found[subnetwork.key] = subnetwork
         if len(found) == TRIED_SUBNETWORKS:
             break
-    return found
+    return list(found.values())

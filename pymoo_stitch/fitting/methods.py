@@ -9,6 +9,7 @@ import numpy as np
 
 from ..stitches import KINDS
 from ..supernet import FitReport
+from ._batches import warn_of_mixed_inputs
 from .least_squares import least_squares
 from .report import learns
 from .training import adam
@@ -27,6 +28,7 @@ def fit(
     """Fit the stitches of a supernet; see `Supernet.fit`."""
     if method is not None and method not in METHODS:
         raise ValueError(f"there is no method {method!r} of fitting; there are {', '.join(METHODS)}.")
+    warn_of_mixed_inputs(supernet)
     learning = [link for link in supernet.links if learns(supernet.stitches[link.stitch])]
     others = [link.stitch for link in learning if not KINDS[link.kind].affine]
     if method == "least-squares" or (method is None and not others):

@@ -62,18 +62,24 @@ class Restoration:
         self.degree = degree
 
     @torch.no_grad()
-    def choose(self, execution: Execution, subnetworks: "Sequence[Subnetwork]", images: torch.Tensor) -> None:
-        """Restore to that degree with which subnetworks come nearest to the ensemble on images; without subnetworks, to
-        degree 1."""
+    def choose(
+        self, execution: Execution, subnetworks: "Sequence[Subnetwork]", batches: Sequence[torch.Tensor]
+    ) -> None:
+        """Restore to that degree with which subnetworks come nearest to the ensemble on batches of images; without
+        subnetworks, or where all are as far, to degree 1."""
         supernet = execution.supernet
         ensemble = supernet.subnetwork(list(supernet.references.values())[-1])
-        expected = execution.run(ensemble, images, self.stitches)
+        expected = [execution.run(ensemble, batch, self.stitches) for batch in batches]
         best, least = DEGREES[-1], math.inf
         for degree in reversed(DEGREES) if subnetworks else ():
             self.restore(degree)
-            found = [distance(execution.run(each, images, self.stitches), expected) for each in subnetworks]
-            far = torch.stack(found).mean().nan_to_num(math.inf).item()
-            if far > least:
+            found = [
+                len(batch) * distance(execution.run(each, batch, self.stitches), scores)
+                for each in subnetworks
+                for batch, scores in zip(batches, expected, strict=True)
+            ]
+            far = torch.stack(found).sum().nan_to_num(math.inf).item()
+            if far >= least and math.isfinite(least):
                 break  # it falls with the degree, then rises
             best, least = degree, far
         self.restore(best)
@@ -81,6 +87,8 @@ class Restoration:
 
 def distance(output: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:
     """How far class scores are from others, whatever their scale: 1 − the mean correlation over classes. (Divergence would
-    prefer whatever is less sure.)"""
+    prefer whatever is less sure.) Of a single score, the mean squared difference."""
+    if output.shape[1] == 1:
+        return (output - expected).square().mean()
     output, expected = (scores - scores.mean(1, keepdim=True) for scores in (output, expected))
     return 1 - F.cosine_similarity(output, expected, dim=1).mean()

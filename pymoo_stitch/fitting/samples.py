@@ -104,7 +104,6 @@ class Samples:
             for pair in ((x, x), (x, y)):
                 if pair not in done and pair[::-1] not in done:
                     done.add(pair)
-                    pair = pair[::-1] if pair[::-1] in self._products else pair
                     self._products[pair] = self._products.get(pair, 0) + wide[pair[0]].T @ wide[pair[1]]
 
     def equations(self, links: Sequence[Link], centred: bool) -> tuple[Equations, torch.Tensor, torch.Tensor]:
@@ -167,7 +166,10 @@ def _rows(tensor: torch.Tensor, link: Link, tap: Tap, positions: int) -> torch.T
     count = rows.shape[1]
     if count > positions:
         generator = torch.Generator().manual_seed(count)
-        rows = rows[:, torch.randperm(count, generator=generator)[:positions].to(rows.device)]
+        chosen = torch.randperm(count, generator=generator)[:positions]
+        if tap.layout is Layout.CLASS_TOKENS and layout is not Layout.IMAGE:
+            chosen[0] = 0  # the class token, which is like no other
+        rows = rows[:, chosen.to(rows.device)]
     rows = rows.flatten(0, 1)
     check_finite(rows, tap)
     return rows

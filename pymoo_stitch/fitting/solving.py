@@ -53,15 +53,14 @@ class KernelEquations(Equations):
     channels."""
 
     def __init__(self, x: torch.Tensor, y: torch.Tensor):
-        n, channels = x.shape
-        kernel = x.double()
-        kernel = kernel @ kernel.T / n
+        (n, channels), x = x.shape, x.double()
+        kernel = x @ x.T / n
         super().__init__(n, channels, kernel, kernel.diagonal().sum() / channels)
         self._x, self._y = x, y
 
     def weight(self, ridge: float, outputs: slice = slice(None)) -> torch.Tensor:
         solution = self._solve(self._y[:, outputs].double() / self.n, ridge)
-        return (solution.to(self._x.dtype).T @ self._x).double()
+        return solution.T @ self._x
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from ..supernet import FitReport
-from ._batches import Data
+from ._batches import Data, warn_of_mixed_inputs
 from .execution import Execution
 from .genotypes import random_genotype
 from .report import check_finite, held_out_errors, learns
@@ -89,7 +89,7 @@ def finetune(
     teacher: Sequence[bool] | np.ndarray | None = None,
     samples: int = 4_096,
     batch_size: int = 32,
-    lr: float = 1e-3,
+    lr: float = 3e-4,
     labels: bool = False,
     distillation: float = 1.0,
     device: torch.device | str | None = None,
@@ -110,6 +110,7 @@ def finetune(
     :param labels: train on the labels that come with the images, by cross-entropy.
     :param distillation: the weight of the divergence from the teacher; 0 switches it off.
     """
+    warn_of_mixed_inputs(supernet)
     if isinstance(networks, bool) or networks < 0:
         raise ValueError(f"networks is a part of lr, such as 0.1, but is {networks}.")
     device = torch.device(device or "cpu")
@@ -138,9 +139,10 @@ def retrain(
     progress: bool | None = None,
 ) -> FitReport:
     """[G] 15: train the stitches of one subnetwork of a supernet, as copies of its own, which it has from then on. The
-    parameters are those of `finetune`."""
+    parameters are those of `finetune`. Recalibration is undone."""
     if not _can_learn(subnetwork):
         raise ValueError("this subnetwork uses no stitch, so that there is nothing to retrain.")
+    subnetwork.undo_recalibration()
     supernet, device = subnetwork.space, torch.device(device or "cpu")
     lessons = _Lessons(supernet, teacher, labels, distillation, device)
     names = dict.fromkeys(link.stitch for link in subnetwork.links)

@@ -22,16 +22,14 @@ def are_unit_images(images: torch.Tensor) -> bool:
 
 @dataclass(frozen=True)
 class ImageLimits:
-    """What images networks take: of this `shape`, and, if any of the networks normalises them itself and none is known to take
-    normalised ones, `in_unit`, in [0, 1]."""
+    """What images networks take: of this `shape`, and, if the networks normalise them themselves, `in_unit`, in [0, 1]."""
 
     shape: tuple[int, ...]
     in_unit: bool
 
     @classmethod
     def of(cls, networks: Sequence[Network]) -> "ImageLimits":
-        known = [network.takes_unit_images for network in networks if network.takes_unit_images is not None]
-        return cls(networks[0].input_shape, bool(known) and all(known))
+        return cls(networks[0].input_shape, all(network.takes_unit_images for network in networks))
 
     def broken_by(self, images: Any) -> str | None:
         """Why the networks cannot take a batch of images, as the end of a sentence; None if they can."""

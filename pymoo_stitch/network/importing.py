@@ -377,6 +377,10 @@ class _Translator:
             args, kwargs = fx.map_arg((call.args, call.kwargs), tensors.__getitem__)
             with torch.no_grad():
                 tensors[call] = call.target(*args, **kwargs)
+                if isinstance(
+                    tensors[call], torch.Tensor
+                ):  # `_store` knows tensors by where they are: each stays alive
+                    tensors[call] = tensors[call].contiguous()
             if not learnt.isdisjoint(call.all_input_nodes):
                 learnt.add(call)
             term = repr((_operator(call), fx.map_arg((call.args, call.kwargs), names.__getitem__)))
@@ -385,7 +389,7 @@ class _Translator:
                 if names[call] not in self.values:
                     is_parameter = call in learnt and tensors[call].is_floating_point()
                     target = f"module.{_path(call) or 'normalization'}.computed"
-                    self.values[names[call]] = Weight(self._store(target, tensors[call].contiguous(), is_parameter))
+                    self.values[names[call]] = Weight(self._store(target, tensors[call], is_parameter))
                 self.values[call.name] = self.values[names[call]]
         return computed
 

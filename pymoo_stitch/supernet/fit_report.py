@@ -15,8 +15,9 @@ class FitReport:
     """What stitches were fitted to, and what they miss.
 
     :param errors: the relative error of each stitch on images kept back: its mean squared error over the variance of its
-        target. 0 is perfect, 1 no better than the mean, infinite if it misses a constant. That of least squares is measured
-        before variance is restored, which raises it.
+        target. 0 is perfect, 1 no better than the mean, infinite if it misses a constant. That of least squares is measured on
+        a sample of positions, for all links that share a stitch together, and before variance is restored, which raises it;
+        that of training at all positions, as the mean over these links.
     :param samples: how many images were shown.
     :param variances: R² of each stitch that was fitted by least squares: the fraction of its target's variance that its output
         has before it is restored.
@@ -37,7 +38,7 @@ class FitReport:
         values = [value for value in self.errors.values() if math.isfinite(value)]
         if values:
             lines.append(f"relative error on held-out images: {_quartiles(values)} (least, quartiles, largest)")
-            lines += self._in_words()
+        lines += self._in_words()
         if self.degree is not None and self.variances:
             said = f"restored to degree {self.degree:g}" if self.degree else "left as it is (degree 0)"
             lines.append(
@@ -56,15 +57,16 @@ class FitReport:
             return []
         good = sum(value <= GOOD for value in self.errors.values())
         lines = [f"{good} of {len(self.errors)} stitches explain at least half of their target's variance"]
-        hopeless = sorted(
-            (n for n, error in self.errors.items() if error > HOPELESS), key=self.errors.get, reverse=True
-        )
-        if hopeless:
-            named = ", ".join(f"{name} ({self.errors[name]:.3g})" for name in hopeless[:3]) + ", …" * (
-                len(hopeless) > 3
-            )
-            lines.append(f"{len(hopeless)} are hopeless, with errors above {HOPELESS}: {named}")
+        if self.hopeless:
+            named = ", ".join(f"{name} {self.errors[name]:.3g}" for name in self.hopeless[:3])
+            more = ", …" * (len(self.hopeless) > 3)
+            lines.append(f"hopeless, with errors above {HOPELESS}: {len(self.hopeless)} ({named}{more})")
         return lines
+
+    @property
+    def hopeless(self) -> list[str]:
+        """The stitches that explain next to nothing, the worst first."""
+        return sorted((n for n, error in self.errors.items() if error > HOPELESS), key=self.errors.get, reverse=True)
 
 
 def _quartiles(values: Iterable[float]) -> str:

@@ -162,7 +162,7 @@ def _write_fit(report: FitReport) -> dict[str, Any]:
         "errors": {name: _write(value) for name, value in report.errors.items()},
         "samples": report.samples,
         "seconds": report.seconds,
-        "variances": report.variances,
+        "variances": {name: _write(value) for name, value in report.variances.items()},
         "degree": report.degree,
     }
 

@@ -117,7 +117,6 @@ class Subnetwork(ABC):
         """
         from ..fitting import retrain
 
-        self.undo_recalibration()
         return retrain(self, images, **options)
 
     def recalibrate(self, images: Any, **options: Any) -> "Recalibration":

@@ -32,7 +32,9 @@ def summary(supernet: "Supernet") -> str:
         f"stitch parameters  {total:,} in {len(supernet.stitches):,} stitches",
     ]
     if supernet.fit_report is not None:
+        worst = supernet.fit_report.hopeless[:3]
         lines += ["", *str(supernet.fit_report).splitlines()]
+        lines += [f"  {link.stitch}: {link}" for name in worst for link in supernet.links if link.stitch == name]
     if supernet.dropped:
         lines += [
             "",

@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from pymoo_stitch import Engine, Link, Pool, Supernet
 from pymoo_stitch.families import Switchable
-from pymoo_stitch.fitting.training import random_genotype
+from pymoo_stitch.fitting.genotypes import random_genotype
 from pymoo_stitch.network import is_batch_norm
 from pymoo_stitch.report import describe_subnetwork
 from pymoo_stitch.supernet import read_about

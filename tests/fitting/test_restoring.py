@@ -42,19 +42,20 @@ def test_restored_stitches_vary_as_much_as_what_they_replace_around_the_same_mea
     restored, report = fitted(pair, images, restore=1, positions=64)
     fresh = noise(1_000, seed=1)
     before, after = outputs(plain, fresh), outputs(restored, fresh)
-    compared = 0
+    gains = []
     for name, error in report.errors.items():
         given_, target = after[name]
         live = target.std(0) > 1e-3
         if error > 0.95 or not live.any():
             continue
-        compared += 1
         shrunk = before[name][0].std(0)[live] / target.std(0)[live]
         ratio = given_.std(0)[live] / target.std(0)[live]
         assert (shrunk <= 1.1).all(), name
-        assert ((ratio - 1).abs() <= (shrunk - 1).abs() + 0.25).all(), name
+        assert ((ratio - 1).abs() < 0.25)[shrunk < 0.7].float().mean().nan_to_num(1.0) > 0.8, name
+        gains.append(((ratio - 1).abs().median() / (shrunk - 1).abs().median()).item())
         torch.testing.assert_close(given_.mean(0), before[name][0].mean(0), rtol=0.1, atol=0.1)
-    assert compared > 5
+    assert len(gains) > 5
+    assert np.median(gains) < 0.5
 
 
 @pytest.mark.parametrize("degree", [0.0, 0.5, 1.0])
@@ -121,12 +122,13 @@ def test_the_degree_is_the_one_with_which_subnetworks_come_nearest_to_the_ensemb
 
     from pymoo_stitch.fitting.least_squares import TRIED_IMAGES, _examples
 
-    kept = images[torch.arange(0, 160, 8)][:TRIED_IMAGES]
+    kept = images[torch.arange(0, 160, 8)]
+    kept = kept[:: -(-len(kept) // TRIED_IMAGES)]
     ensemble = supernet.subnetwork(supernet.references["ensemble"]).module()(kept)
     distances = {}
     for degree, stitches in by_degree.items():
         again = Supernet(pair.networks, pair.links, stitches=stitches)
-        given_ = [again.subnetwork(x).module()(kept) for x in _examples(again, None)]
+        given_ = [subnetwork.module()(kept) for subnetwork in _examples(again, None)]
         distances[degree] = np.mean([distance(output, ensemble).item() for output in given_])
     assert report.degree == min(distances, key=distances.get)
 
@@ -152,3 +154,44 @@ def test_stitches_that_explain_all_are_left_as_they_are(residual):
 def test_options_outside_their_limits_are_refused(pair, options, message):
     with pytest.raises(ValueError, match=message):
         fitted(pair, noise(16), **options)
+
+
+@pytest.mark.parametrize("kind", ["linear", "matrix"])
+def test_vectors_of_means_and_maps_without_bias_are_restored_too(residual, gated, kind):
+    links = [Link(residual.tap("relu"), gated.tap("mul"), kind), Link(residual.tap("relu"), gated.tap("view"), kind)]
+    supernet = Supernet([residual, gated], links)
+    powers = {}
+    for degree in (0, 1):
+        report = supernet.fit(noise(2_000), progress=False, restore=degree, positions=64)
+        for name, (given_, target) in outputs(supernet, noise(500, seed=1)).items():
+            centre = target.mean(0) * (kind == "linear")
+            powers[degree, name] = (given_ - centre).square().mean() / (target - centre).square().mean()
+    for name, variance in report.variances.items():
+        assert variance < 1
+        assert abs(powers[1, name] - 1) < max(0.1, 0.5 * abs(powers[0, name] - 1)), name
+
+
+def test_where_all_degrees_are_as_good_or_as_bad_variance_is_restored(pair):
+    stitches = Supernet(pair.networks, pair.links).stitches
+    restoration = Restoration(stitches, {})
+    execution = Execution(pair, torch.device("cpu"))
+    restoration.choose(execution, [], [noise(4)])
+    assert restoration.degree == 1
+    with torch.no_grad():
+        for parameter in stitches.parameters():
+            parameter.fill_(torch.nan)
+    x = np.zeros(pair.n_var, dtype=bool)
+    x[0] = True
+    restoration.choose(execution, [pair.subnetwork(x)], [noise(4)])
+    assert restoration.degree in (0.0, 1.0)
+
+
+def test_the_degree_is_chosen_by_the_genotypes_given(pair, monkeypatch):
+    tried = []
+    monkeypatch.setattr(Restoration, "choose", lambda self, execution, some, batches: tried.extend(s.key for s in some))
+    x = np.zeros(pair.n_var, dtype=bool)
+    x[[2, 8]] = True
+    fitted(pair, noise(16), genotypes=[x])
+    assert tried == [pair.subnetwork(x).key]
+    with pytest.raises(ValueError, match="genotypes is empty"):
+        fitted(pair, noise(16), genotypes=[])
