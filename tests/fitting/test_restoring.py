@@ -51,11 +51,12 @@ def test_restored_stitches_vary_as_much_as_what_they_replace_around_the_same_mea
         shrunk = before[name][0].std(0)[live] / target.std(0)[live]
         ratio = given_.std(0)[live] / target.std(0)[live]
         assert (shrunk <= 1.1).all(), name
-        assert ((ratio - 1).abs() < 0.25)[shrunk < 0.7].float().mean().nan_to_num(1.0) > 0.8, name
-        gains.append(((ratio - 1).abs().median() / (shrunk - 1).abs().median()).item())
+        if shrunk.median() < 0.9:  # of 64 images kept back, a channel's variance is known to a tenth or so
+            gains.append(((ratio - 1).abs().median() / (shrunk - 1).abs().median()).item())
+            assert gains[-1] < 1, name
         torch.testing.assert_close(given_.mean(0), before[name][0].mean(0), rtol=0.1, atol=0.1)
     assert len(gains) > 5
-    assert np.median(gains) < 0.5
+    assert np.median(gains) < 0.3
 
 
 @pytest.mark.parametrize("degree", [0.0, 0.5, 1.0])
