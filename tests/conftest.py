@@ -1,7 +1,6 @@
 """Small networks of different make, imported once, and supernets over them."""
 
 import fcntl
-import gc
 import os
 from contextlib import ExitStack
 from functools import lru_cache
@@ -16,23 +15,6 @@ from torch.nn import functional as F
 from pymoo_stitch import DaskRunner, Link, Network, Supernet
 
 torch.set_num_threads(1)
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_collection(session):
-    """What is imported stays. To look through all of it for garbage, again and again, takes a tenth of the tests' time."""
-    gc.disable()
-    try:
-        return (yield)
-    finally:
-        gc.collect()
-        gc.freeze()
-        gc.enable()
-
-
-def pytest_unconfigure():
-    gc.unfreeze()
-
 
 TESTS = Path(__file__).parent
 ROOT = TESTS.parent
