@@ -114,8 +114,7 @@ def least_squares(
         errors[name], left[name] = relative_error(given, y), (remaining_variance(given, y, centred), mean_y)
     restoration = Restoration(stitches, left)
     if restore is None:
-        tried = data.held_out[:: -(-len(data.held_out) // TRIED_IMAGES)]
-        pieces = [images.to(device) for images in tried.split(min(piece, batch_size))]
+        pieces = [images.to(device) for images in _tried(data.held_out, data.seen).split(min(piece, batch_size))]
         restoration.choose(execution, _examples(supernet, genotypes), pieces)
     else:
         restoration.restore(float(restore))
@@ -133,6 +132,12 @@ def least_squares(
 def _are_few(links: Sequence[Link], images: int | None, positions: int) -> bool:
     """Whether links that share a stitch will have fewer rows than channels."""
     return images is not None and images * sum(n_rows(link, positions) for link in links) < channels_read(links[0])
+
+
+def _tried(held_out: torch.Tensor, seen: int) -> torch.Tensor:
+    """Images all over those kept back, few enough that the choice takes little of the time."""
+    number = min(TRIED_IMAGES, max(4, seen // TRIED_IMAGES))
+    return held_out[:: -(-len(held_out) // number)]
 
 
 def _examples(supernet: "Supernet", genotypes: Sequence[np.ndarray] | np.ndarray | None) -> "list[Subnetwork]":

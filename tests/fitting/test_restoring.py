@@ -10,6 +10,7 @@ from torch import nn
 
 from pymoo_stitch import Link, Supernet
 from pymoo_stitch.fitting import Execution, adapter_of
+from pymoo_stitch.fitting.least_squares import _examples, _tried
 from pymoo_stitch.fitting.restoring import LEAST, Restoration, distance, remaining_variance
 
 
@@ -121,10 +122,8 @@ def test_the_degree_is_the_one_with_which_subnetworks_come_nearest_to_the_ensemb
     for name, tensor in by_degree[report.degree].items():
         torch.testing.assert_close(chosen[name], tensor, rtol=1e-4, atol=1e-5)
 
-    from pymoo_stitch.fitting.least_squares import TRIED_IMAGES, _examples
-
-    kept = images[torch.arange(0, 160, 8)]
-    kept = kept[:: -(-len(kept) // TRIED_IMAGES)]
+    kept = _tried(images[::8], seen=140)
+    assert len(kept) >= 4
     ensemble = supernet.subnetwork(supernet.references["ensemble"]).module()(kept)
     distances = {}
     for degree, stitches in by_degree.items():
