@@ -652,7 +652,7 @@ def test_the_published_swin_family_runs_and_costs_what_was_published():
     anchors = [fvcore_cost(family[id]) for id in family.anchors.values()]
     assert anchors + [fvcore_cost(found[link]) for link in links] == [int(cost) for cost in SWIN.split()]
     assert len(family) == 41
-    images = torch.rand(6, 3, 224, 224)
+    images = torch.rand(8, 3, 224, 224)
     assert family.fit(images, progress=False).errors
     assert family[20].n_stitches == 1
     assert family[20].module()(images[:1]).shape == (1, 1000)
@@ -664,7 +664,7 @@ def test_a_family_of_resnets_runs(library):
     make = timm.create_model if library == "timm" else torchvision.models.get_model
     family = Family.build([make("resnet18"), make("resnet50")], torch.rand(1, 3, 224, 224))
     assert len(family) == 2 + 2 + 3 + 5
-    images = torch.rand(6, 3, 224, 224)
+    images = torch.rand(8, 3, 224, 224)
     assert family.fit(images, progress=False).errors
     network = family.module()
     for id in range(0, len(family), 4):
