@@ -167,7 +167,7 @@ def _rows(tensor: torch.Tensor, link: Link, tap: Tap, positions: int) -> torch.T
     if count > positions:
         generator = torch.Generator().manual_seed(count)
         chosen = torch.randperm(count, generator=generator)[:positions]
-        if tap.layout is Layout.CLASS_TOKENS and layout is not Layout.IMAGE:
+        if tap.layout is Layout.CLASS_TOKENS and count > math.prod(tap.grid):  # else it was taken off before
             chosen[0] = 0  # the class token, which is like no other
         rows = rows[:, chosen.to(rows.device)]
     rows = rows.flatten(0, 1)
