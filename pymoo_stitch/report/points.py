@@ -68,7 +68,6 @@ class Point:
     :param found_by: the algorithms on whose front it is, or within a standard error of it.
     :param measured: all that was measured.
     :param metrics: each metric's value.
-    :param intervals: the ends of each metric's 95 % interval.
     :param F: the objectives [2].
     :param dominates: the names of the references that it dominates.
     :param on_front: whether neither a reference nor another network that was found dominates it.
@@ -81,7 +80,6 @@ class Point:
     found_by: tuple[str, ...]
     measured: Mapping[str, Measured]
     metrics: Mapping[str, Mapping[str, float]]
-    intervals: Mapping[str, Mapping[str, tuple[float, float]]]
     F: Mapping[str, np.ndarray]
     dominates: Mapping[str, tuple[str, ...]]
     on_front: Mapping[str, bool]
@@ -105,7 +103,6 @@ class Point:
             tuple(found_by),
             measured,
             {split: one.metrics for split, one in measured.items()},
-            {split: {m: interval(rows, m) for m, rows in one.each.items()} for split, one in measured.items()},
             {s: np.array([one.cost, problem.metric.error(one.metrics[metric])]) for s, one in measured.items()},
             dict.fromkeys(measured, ()),
             dict.fromkeys(measured, True),
@@ -123,6 +120,10 @@ class Point:
     @property
     def stitches(self) -> int:
         return self.network.n_stitches
+
+    def interval(self, split: str, metric: str) -> tuple[float, float]:
+        """The ends of a metric's 95 % interval on a split."""
+        return interval(self.measured[split].each[metric], metric)
 
     def module(self, device: torch.device | str | None = None) -> nn.Module:
         """A plain PyTorch module."""

@@ -49,7 +49,7 @@ class Report:
     (('validation', 'selection', 'test'), 'selection')
     >>> [point.name for point in report.references]
     ['inverted', 'residual', 'ensemble']
-    >>> report.references[0].intervals["test"]["accuracy"][1] < report.references[2].metrics["test"]["accuracy"]
+    >>> report.references[0].interval("test", "accuracy")[1] < report.references[2].metrics["test"]["accuracy"]
     True
     >>> report.choose(at_most=300_000).multiply_adds <= 300_000
     True
@@ -279,7 +279,7 @@ class Report:
     def _with_interval(self, point: Point, split: str) -> str:
         metric = self.problem.task.metric
         digits = decimals(len(self.problem.task[split]))
-        low, high = point.intervals[split][metric]
+        low, high = point.interval(split, metric)
         return f"{point.metrics[split][metric]:.{digits}f} ({low:.{digits}f}–{high:.{digits}f})"
 
     def _in_words(self) -> list[str]:
@@ -351,7 +351,7 @@ class Report:
     def _bars(self, point: Point, split: str) -> tuple[float, ...]:
         """The objectives, and the ends of the error's interval."""
         metric = self.problem.task.metric
-        low, high = sorted(self.problem.metric.error(end) for end in point.intervals[split][metric])
+        low, high = sorted(self.problem.metric.error(end) for end in point.interval(split, metric))
         return (*point.F[split], low, high)
 
     def plot_hypervolume(self, *, over_time: bool = False) -> Figure:
@@ -433,7 +433,7 @@ class Report:
         }
         for split, values in point.metrics.items():
             for name, value in values.items():
-                low, high = point.intervals[split][name]
+                low, high = point.interval(split, name)
                 row |= {f"{split}_{name}": value, f"{split}_{name}_low": low, f"{split}_{name}_high": high}
         row |= {f"dominates_on_{split}": "; ".join(names) for split, names in point.dominates.items()}
         row |= {f"on_front_on_{split}": int(v) if point.found_by else "" for split, v in point.on_front.items()}
