@@ -10,7 +10,7 @@ from pymoo.core.individual import Individual
 from torch import nn
 
 from ..problem import StitchProblem
-from ..supernet import Subnetwork
+from ..supernet import Cascade, Subnetwork
 from ..task import METRICS
 from ..util.fronts import dominates
 from ..util.statistics import Paired, bootstrap, holm, mcnemar, paired_bootstrap, wilson
@@ -34,6 +34,13 @@ class Measured:
         return cls(individual.F[0], {name: float(individual.get(name)) for name in metrics}, individual.get("each"))
 
 
+def measured_outputs(problem: StitchProblem, cost: float, scores: torch.Tensor, labels: torch.Tensor) -> Measured:
+    """What is known of a network that has these scores [n, classes] for images with these labels."""
+    each = {name: METRICS[name].each(scores, labels) for name in problem.task.all_metrics}
+    values = {name: METRICS[name].value(rows.sum(0)) for name, rows in each.items()}
+    return Measured(cost, values, {name: rows.numpy() for name, rows in each.items()})
+
+
 @dataclass(frozen=True)
 class Against:
     """A network compared with a reference on the same images.
@@ -43,6 +50,12 @@ class Against:
 
     paired: Paired
     corrected: float
+
+    @classmethod
+    def of(cls, first: np.ndarray, second: np.ndarray, metric: str) -> "Against":
+        """A single comparison of two, by the statistics of each image [n, …]."""
+        pair = paired(first, second, metric)
+        return cls(pair, pair.p_value)
 
     @property
     def verdict(self) -> str:
@@ -60,12 +73,11 @@ class Against:
 
 @dataclass(frozen=True, eq=False)
 class Point:
-    """A network that runs found, or a reference, with all that is known of it. By the names of the splits:
+    """A network that runs found, a cascade, or a reference, with all that is known of it. By the names of the splits:
 
     :param name: of a reference; of others the beginning of their key.
     :param network: the network itself, with `module()` and `export(path)`.
-    :param x: its genotype.
-    :param found_by: the algorithms on whose front it is, or within a standard error of it.
+    :param found_by: the algorithms on whose front it is, or within a standard error of it; "cascade" if it is one.
     :param measured: all that was measured.
     :param metrics: each metric's value.
     :param F: the objectives [2].
@@ -75,8 +87,7 @@ class Point:
     """
 
     name: str
-    network: Subnetwork
-    x: np.ndarray
+    network: Subnetwork | Cascade
     found_by: tuple[str, ...]
     measured: Mapping[str, Measured]
     metrics: Mapping[str, Mapping[str, float]]
@@ -90,7 +101,7 @@ class Point:
         cls,
         problem: StitchProblem,
         name: str,
-        x: np.ndarray,
+        network: Subnetwork | Cascade,
         found_by: Sequence[str],
         measured: Mapping[str, Measured],
     ) -> "Point":
@@ -98,8 +109,7 @@ class Point:
         metric = problem.task.metric
         return cls(
             name,
-            problem.subnetwork(x),
-            x,
+            network,
             tuple(found_by),
             measured,
             {split: one.metrics for split, one in measured.items()},
@@ -114,8 +124,18 @@ class Point:
         return self.network.key
 
     @property
+    def is_cascade(self) -> bool:
+        return isinstance(self.network, Cascade)
+
+    @property
+    def x(self) -> np.ndarray | None:
+        """The genotype; None of a cascade."""
+        return None if self.is_cascade else self.network.x
+
+    @property
     def multiply_adds(self) -> int:
-        return self.network.cost
+        """For one image; of a cascade those expected on the split on which it was chosen."""
+        return round(self.network.cost)
 
     @property
     def stitches(self) -> int:

@@ -129,7 +129,8 @@ def test_a_recalibration_is_kept_if_it_is_better_on_selection(gain, words, digit
     before = {"selection": {"accuracy": 0.8}, "test": {"accuracy": 0.8}}
     after = {"selection": {"accuracy": 0.8 + gain}, "test": {"accuracy": 0.8 - gain}}
     report = SimpleNamespace(problem=digits, deciding="selection", measure=lambda subnetwork: after)
-    kept = commands._recalibrate(report, subnetwork, before, 32)
+    network, kept = commands._recalibrate(report, subnetwork, before, 32)
+    assert network is subnetwork
     assert (kept is after) == bool(subnetwork.norms) == (gain > 0)
     said = capsys.readouterr().out
     assert f"accuracy on selection 0.8000 before, {0.8 + gain:.4f} after. It is " in said
