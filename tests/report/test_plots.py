@@ -396,19 +396,20 @@ def test_links_between_branches_may_turn_the_order_of_a_network(gated, residual)
 
 def test_cascades_are_drawn_with_what_stages_add_and_where_they_stop(supernet):
     genotypes = list(drawings(supernet))
-    for stages, thresholds in ((genotypes[:2], [0.9]), (genotypes[-3:], [0.25, 0.75])):
+    for stages, thresholds, fractions in (
+        (genotypes[:2], [0.9], None),
+        (genotypes[-3:], [0.25, 0.75], [1, 0.5, 0.125]),
+    ):
         stages = [supernet.subnetwork(x) for x in stages]
-        fractions = [1, 0.5, 0.125][: len(stages)]
-        for known in (None, fractions):
-            cascade = Cascade(stages, thresholds, fractions=known)
-            figure = draw_cascade(cascade)
-            assert_legible(figure)
-            assert not overlapping(figure, texts(figure))
-            assert len(figure.findobj(FancyArrowPatch)) == sum(stage.n_stitches + 1 for stage in stages)
-            for number, cost in enumerate(np.diff(cascade.costs, prepend=0), 1):
-                assert f"Stage {number}: {human(cost)} multiply-adds" in said(figure)
-            assert all(f"is at least {threshold}" in said(figure) for threshold in thresholds)
-            assert ("50 % of images" in said(figure)) == (known is not None)
+        cascade = Cascade(stages, thresholds, fractions=fractions)
+        figure = draw_cascade(cascade)
+        assert_legible(figure)
+        assert not overlapping(figure, texts(figure))
+        assert len(figure.findobj(FancyArrowPatch)) == sum(stage.n_stitches + 1 for stage in stages)
+        for number, cost in enumerate(np.diff(cascade.costs, prepend=0), 1):
+            assert f"Stage {number}: {human(cost)} multiply-adds" in said(figure)
+        assert all(f"is at least {threshold}" in said(figure) for threshold in thresholds)
+        assert ("50 % of images" in said(figure)) == (fractions is not None)
 
 
 def test_what_a_stage_reuses_is_a_part_of_its_own(supernet):

@@ -15,7 +15,7 @@ from pymoo_stitch import ChainSpace, ClassMap, LinearProbe, Pool, StitchProblem,
 from pymoo_stitch.supernet import Cascade, JointCosts
 from pymoo_stitch.util.digests import digest
 
-ANY = settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+ANY = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @pytest.fixture(scope="session")
