@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .comparison import Difference as Difference
     from .comparison import compare as compare
     from .comparison import file_name as file_name
+    from .drawing import draw_cascade as draw_cascade
     from .drawing import draw_subnetwork as draw_subnetwork
     from .fronts import plot_fronts as plot_fronts
     from .plots import plot_hypervolume as plot_hypervolume
@@ -39,7 +40,7 @@ __getattr__, __dir__, __all__ = lazy(
     {
         "cascade_points": ["read_cascade", "with_new_thresholds"],
         "comparison": ["Comparison", "Difference", "compare", "file_name"],
-        "drawing": ["draw_subnetwork"],
+        "drawing": ["draw_cascade", "draw_subnetwork"],
         "fronts": ["plot_fronts"],
         "plots": ["plot_hypervolume", "plot_reliability", "plot_stitches"],
         "points": ["Point", "noise"],

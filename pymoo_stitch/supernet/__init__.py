@@ -9,7 +9,7 @@ May import: `util`, `network`, `stitches`.
 from .cascade import Cascade, top_probability
 from .export import check_path, read_about
 from .fit_report import FitReport
-from .sharing import JointCosts
+from .sharing import JointCosts, Sharing
 from .space import Outline, Space, check_genotype
 from .storage import Contents, digest_contents, structure
 from .subnetwork import Step, Subnetwork, key
@@ -21,6 +21,7 @@ __all__ = [
     "FitReport",
     "JointCosts",
     "Outline",
+    "Sharing",
     "Space",
     "Step",
     "Subnetwork",

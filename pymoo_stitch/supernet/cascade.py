@@ -3,7 +3,7 @@
 import math
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import accumulate, pairwise
 from numbers import Real
@@ -122,6 +122,37 @@ class Cascade:
         fractions = _checked_fractions(fractions, len(self.stages))
         added = np.diff(self.costs, prepend=0)
         return float(np.dot(fractions, added))
+
+    def document(self) -> dict[str, Any]:
+        """What it is, as JSON takes it; `from_document` reads it. Stitches and statistics of its stages' own are not part of
+        it."""
+        return {
+            "key": self.key,
+            "stages": ["".join("01"[bit] for bit in stage.x.tolist()) for stage in self.stages],
+            "thresholds": list(self.thresholds),
+            "combine": self.combine,
+            "fractions": None if self.fractions is None else list(self.fractions),
+            "multiply_adds": list(self.costs),
+        }
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any], subnetwork: Callable[[np.ndarray], "Subnetwork"]) -> "Cascade":
+        """The cascade that `document` describes.
+
+        :param subnetwork: what selects its stages, such as `problem.subnetwork`, which attaches a head, or
+            `supernet.subnetwork`.
+        """
+        try:
+            stages = [subnetwork(np.array([bit == "1" for bit in bits])) for bits in document["stages"]]
+            options = {"combine": document["combine"], "fractions": document["fractions"]}
+            cascade = cls(stages, document["thresholds"], **options)
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"this is no description of a cascade: {error}") from error
+        if cascade.key != document.get("key"):
+            raise ValueError(
+                f"the cascade {document.get('key')} is not of these networks and links: here it would be {cascade.key}."
+            )
+        return cascade
 
     def module(self, device: torch.device | str | None = None) -> "CascadeModule":
         """A plain module, in eval mode, that holds copies of what it uses and nothing else, each weight once. Later stages

@@ -1,6 +1,7 @@
 """Cascades: what they predict, defer and cost is what a slow, obvious implementation does; their files do the same."""
 
 import copy
+import json
 import os
 
 import numpy as np
@@ -15,7 +16,7 @@ from pymoo_stitch import ChainSpace, ClassMap, LinearProbe, Pool, StitchProblem,
 from pymoo_stitch.supernet import Cascade, JointCosts
 from pymoo_stitch.util.digests import digest
 
-ANY = settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+ANY = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @pytest.fixture(scope="session")
@@ -285,6 +286,20 @@ def test_keys_are_canonical(pair, residual, gated):
     assert key[0] == "c"
     assert repr(cascade(pair)).startswith("Cascade(residual, below 0.5 gated; ")
     assert key in repr(cascade(pair))
+
+
+def test_a_document_describes_it(pair, pool):
+    stages = [pair.subnetwork(x) for x in pair.one_stitch()[:3]]
+    cascade = Cascade(stages, [0.1, 0.7], combine="last", fractions=[1, 0.3, 0.2])
+    document = json.loads(json.dumps(cascade.document()))
+    again = Cascade.from_document(document, pair.subnetwork)
+    assert (again.key, again.costs, again.cost) == (cascade.key, cascade.costs, cascade.cost)
+    with pytest.raises(ValueError, match="no description of a cascade: a genotype of this supernet has"):
+        Cascade.from_document(document, pool.subnetwork)
+    with pytest.raises(ValueError, match="no description of a cascade: 'combine'"):
+        Cascade.from_document({"stages": document["stages"]}, pair.subnetwork)
+    with pytest.raises(ValueError, match=f"is not of these networks and links: here it would be {cascade.key}"):
+        Cascade.from_document(document | {"key": "c0"}, pair.subnetwork)
 
 
 @pytest.mark.parametrize(
