@@ -16,13 +16,15 @@ import torch
 
 from pymoo_stitch import Report, compare, get_problem
 from pymoo_stitch.algorithms import nsga2
-from pymoo_stitch.report.points import TOLERANCE
+from pymoo_stitch.report.points import NEGLIGIBLE, TOLERANCE
 
 RULES = {
     "not distinguishably worse (5 %)": lambda z, error: z > -1.96,
     "within a standard error": lambda z, error: z > -1,
     "at least as good on these images": lambda z, error: z >= 0,
-    "ours: the same, and surely not worse by 0.005": lambda z, error: (z >= 0) & ((z - 1.96) * error >= -TOLERANCE),
+    "ours: at most 0.001 worse, and surely not 0.005": lambda z, error: (
+        (z * error >= -NEGLIGIBLE) & ((z - 1.96) * error >= -TOLERANCE)
+    ),
 }
 
 

@@ -13,7 +13,7 @@ from .description import differences, identity, versions
 from .evaluate import Evaluate
 from .evaluations import Evaluations
 from .interrupts import HeldInterrupt, end_interrupted
-from .journal import Journal, JournalError, Row, covered, read_genotype, write_genotype
+from .journal import Journal, JournalError, Row, covered, write_genotype
 from .progress import hypervolume
 
 __all__ = [
@@ -32,7 +32,6 @@ __all__ = [
     "identity",
     "is_over",
     "max_evals",
-    "read_genotype",
     "versions",
     "write_genotype",
 ]

@@ -196,7 +196,7 @@ def write_genotype(x: np.ndarray) -> str:
     return (x.view(np.uint8) + ord("0")).tobytes().decode() if x.dtype == bool else json.dumps(x.tolist())
 
 
-def read_genotype(text: str) -> np.ndarray:
+def _read_genotype(text: str) -> np.ndarray:
     if text.startswith("["):
         return np.array(json.loads(text))
     if set(text) - {"0", "1"}:
@@ -219,7 +219,7 @@ def _read(row: dict[str, Any]) -> Row:
     }
     result |= {name: row[name] for name in _OWN[3:] if row[name] is not None}
     result |= {name: _unplain(value) for name, value in json.loads(row["more"]).items()}
-    return Row(row["request"], read_genotype(row["genotype"]), row["key"], result, row["threshold"])
+    return Row(row["request"], _read_genotype(row["genotype"]), row["key"], result, row["threshold"])
 
 
 def _plain(value: Any) -> Any:
@@ -248,7 +248,7 @@ def _unplain(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     if "mask" in value:
-        return read_genotype(value["mask"])
+        return _read_genotype(value["mask"])
     return float(value["number"]) if "number" in value else np.array(value["array"], dtype=value["dtype"])
 
 

@@ -81,8 +81,26 @@ def choose_cascade(
         )
     best = affordable[np.lexsort((plain.costs[affordable], plain.errors[affordable]))[0]]
     baseline = plain.take([best])
+    return stitched_instead(predictions, costs, references, baseline, at_most=at_most)
+
+
+def stitched_instead(
+    predictions: Predictions,
+    costs: JointCosts,
+    references: Sequence[int],
+    baseline: CascadeTable,
+    *,
+    at_most: float | None = None,
+) -> Choice:
+    """A cascade with stitched stages in the place of a plain one, if it is better, or cheaper and as good: see
+    `choose_cascade`.
+
+    :param baseline: the plain one, as a table of one row.
+    :param at_most: expected multiply-adds for one image; by default those of the plain one.
+    """
+    at_most = baseline.costs[0] if at_most is None else at_most
     seen = np.arange(predictions.n_images) % 2 == 0
-    found = all_cascades(predictions.take(np.flatnonzero(seen)), costs, at_most, combine)
+    found = all_cascades(predictions.take(np.flatnonzero(seen)), costs, at_most, baseline.combine)
     found = found.take(found.front())
     found = found.take(~found.made_of(references))
     unseen = predictions.take(np.flatnonzero(~seen))

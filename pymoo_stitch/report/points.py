@@ -15,8 +15,9 @@ from ..task import METRICS
 from ..util.fronts import dominates
 from ..util.statistics import Paired, bootstrap, holm, mcnemar, paired_bootstrap, wilson
 
-TOLERANCE = 0.005
-"""How much worse than a reference a network may be, by the 95 % interval of the difference, and still be called as good."""
+NEGLIGIBLE, TOLERANCE = 0.001, 0.005
+"""How much worse than a reference a network may be and still be called as good: on the images it is judged by, and by the
+95 % interval of the difference."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class Measured:
         return cls(individual.F[0], {name: float(individual.get(name)) for name in metrics}, individual.get("each"))
 
 
-def measured_outputs(problem: StitchProblem, cost: float, scores: torch.Tensor, labels: torch.Tensor) -> Measured:
+def measured_scores(problem: StitchProblem, cost: float, scores: torch.Tensor, labels: torch.Tensor) -> Measured:
     """What is known of a network that has these scores [n, classes] for images with these labels."""
     each = {name: METRICS[name].each(scores, labels) for name in problem.task.all_metrics}
     values = {name: METRICS[name].value(rows.sum(0)) for name, rows in each.items()}
@@ -64,11 +65,11 @@ class Against:
 
     @property
     def is_as_good(self) -> bool:
-        """Whether it is at least as good on these images, and surely not worse by more than `TOLERANCE`.
+        """Whether it is worse by no more than `NEGLIGIBLE` on these images, and surely by no more than `TOLERANCE`.
 
         Not to be distinguishably worse is not enough. Of many networks, each a little worse and cheaper than the last, the
         cheapest that no test tells from the reference is one that had luck, and as a rule one that is worse."""
-        return self.paired.difference >= 0 and self.paired.low >= -TOLERANCE
+        return self.paired.difference >= -NEGLIGIBLE and self.paired.low >= -TOLERANCE
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,7 +19,7 @@ from ..problem import StitchProblem
 from ..supernet import Cascade, Subnetwork
 from ..util.fronts import front_of, on_front
 from ..util.tables import table
-from .cascade_points import CascadePoints, as_data, measure_cascade
+from .cascade_points import CascadePoints, cascades_document, measure_cascade
 from .comparison import Comparison
 from .drawing import draw_cascade, draw_subnetwork
 from .fronts import plot_fronts
@@ -453,7 +453,7 @@ class Report:
         bins = self.reliability(chosen)
         written = [
             _write_csv(folder / "front.csv", map(self._flat, [*self.references, *self.cascades, *self.front])),
-            _write_json(folder / "cascades.json", [as_data(point, self.problem) for point in self.cascades]),
+            _write_json(folder / "cascades.json", cascades_document(self.cascades, self.problem)),
             _write_csv(folder / "evaluations.csv", self._evaluations()),
             _write_json(folder / "report.json", self._document(bins)),
         ]

@@ -138,7 +138,7 @@ def test_what_is_recommended_is_as_good_as_the_best_and_better_than_what_is_chea
     suitable = [
         point
         for point in report.found
-        if point.against["selection"][best.name].paired.difference >= 0
+        if point.against["selection"][best.name].paired.difference >= -0.001
         and point.against["selection"][best.name].paired.low >= -0.005
         and all(
             point.against["selection"][other.name].verdict == "better than"
