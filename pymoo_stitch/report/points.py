@@ -15,9 +15,8 @@ from ..task import METRICS
 from ..util.fronts import dominates
 from ..util.statistics import Paired, bootstrap, holm, mcnemar, paired_bootstrap, wilson
 
-NEGLIGIBLE, TOLERANCE = 0.001, 0.005
-"""How much worse than a reference a network may be and still be called as good: on the images it is judged by, and by the
-95 % interval of the difference."""
+TOLERANCE = 0.0025
+"""How much worse than a reference a network may be, by the 95 % interval of the difference, and still be called as good."""
 
 
 @dataclass(frozen=True)
@@ -65,11 +64,11 @@ class Against:
 
     @property
     def is_as_good(self) -> bool:
-        """Whether it is worse by no more than `NEGLIGIBLE` on these images, and surely by no more than `TOLERANCE`.
+        """Whether it is surely worse by no more than `TOLERANCE`, by the 95 % interval of the difference.
 
         Not to be distinguishably worse is not enough. Of many networks, each a little worse and cheaper than the last, the
         cheapest that no test tells from the reference is one that had luck, and as a rule one that is worse."""
-        return self.paired.difference >= -NEGLIGIBLE and self.paired.low >= -TOLERANCE
+        return self.paired.low >= -TOLERANCE
 
 
 @dataclass(frozen=True, eq=False)

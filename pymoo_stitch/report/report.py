@@ -24,7 +24,7 @@ from .comparison import Comparison
 from .drawing import draw_cascade, draw_subnetwork
 from .fronts import plot_fronts
 from .plots import plot_hypervolume, plot_reliability, plot_stitches
-from .points import Against, Measured, Point, compared, paired
+from .points import TOLERANCE, Against, Measured, Point, compared, paired
 from .runs import Run
 
 NEAR = 50
@@ -273,10 +273,11 @@ class Report:
         )
         n = len(self.problem.task[split])
         same = "" if use is best else f" (not distinguishable from {best.name})"
+        few = f" (fewer than {round(2 / TOLERANCE):,} images cannot show that)" if n < 2 / TOLERANCE else ""
         return (
-            f"nothing that was found is surely as good as {best.name}, on {n:,} {split} images, and better than every "
-            f"cheaper reference. Use {use.name}{same}, search longer, or ask for a network of the front by its key, cost "
-            f"or {metric}."
+            f"nothing that was found is surely as good as {best.name}, to {TOLERANCE}, on {n:,} {split} images{few}, and "
+            f"better than every cheaper reference. Use {use.name}{same}, search longer, or ask for a network of the front "
+            f"by its key, cost or {metric}."
         )
 
     def measure(self, network: Subnetwork | Cascade) -> dict[str, dict[str, float]]:
@@ -375,7 +376,7 @@ class Report:
         if point is None:
             return f"Recommended: {self._nothing()}"
         of_best = point.multiply_adds / best.multiply_adds
-        text = f"Recommended: {point.name}, {of_best:.0%} of {best.name}'s cost; on {self.deciding} it is as good"
+        text = f"Recommended: {point.name}, {of_best:.0%} of {best.name}'s cost; on {self.deciding} it is as good (surely no more than {TOLERANCE} worse)"
         if "test" in self.splits and self.deciding != "test":
             pair = point.against["test"][best.name].paired
             text += f", on test {pair.difference:+.4f} (95 % interval {pair.low:+.4f} to {pair.high:+.4f})"
@@ -485,8 +486,9 @@ class Report:
         }
         for split, values in point.metrics.items():
             for name, value in values.items():
-                low, high = point.interval(split, name)
-                row |= {f"{split}_{name}": value, f"{split}_{name}_low": low, f"{split}_{name}_high": high}
+                row[f"{split}_{name}"] = value
+                if name in (self.problem.task.metric, "accuracy", "pixel_accuracy"):
+                    row[f"{split}_{name}_low"], row[f"{split}_{name}_high"] = point.interval(split, name)
         row |= {f"dominates_on_{split}": "; ".join(names) for split, names in point.dominates.items()}
         row |= {f"on_front_on_{split}": int(v) if point.found_by else "" for split, v in point.on_front.items()}
         for split in self.splits:
