@@ -83,6 +83,7 @@ LONG = (
     "compare_algorithms.py",
     "own_networks.py",
     "docs/algorithms.md",
+    "docs/cascades.md",
     "docs/families.md",
     "docs/fragments.md",
     "docs/stitch-kind.md",
@@ -143,6 +144,7 @@ SMALLER = {
         "3_000_000_000": "300_000",
     },
     "docs/fragments.md": {},
+    "docs/cascades.md": {},
 }
 
 

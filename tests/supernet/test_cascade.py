@@ -11,8 +11,9 @@ from conftest import IMAGE, imported
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from test_export import CLASSES, Segmenter
+from torch import nn
 
-from pymoo_stitch import ChainSpace, ClassMap, LinearProbe, Pool, StitchProblem, Supernet, Task, read_about
+from pymoo_stitch import ChainSpace, ClassMap, LinearProbe, Link, Pool, StitchProblem, Supernet, Task, read_about
 from pymoo_stitch.supernet import Cascade, JointCosts
 from pymoo_stitch.util.digests import digest
 
@@ -212,6 +213,35 @@ def test_chains_are_stages(residual, gated, photos):
     space = ChainSpace(Pool([residual, gated], photos))
     stages = [space.subnetwork(space.references["gated"]), space.subnetwork(space.one_stitch()[0])]
     check(Cascade(stages, [1.0]), photos)
+
+
+class Halves(nn.Module):
+    """Two halves of the channels, and windows that are folded into the batch and meet a gate there."""
+
+    def __init__(self):
+        super().__init__()
+        self.one, self.gate = nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(3, 4, 3, padding=1)
+        self.mix, self.head = nn.Linear(8, 8), nn.Linear(4, 5)
+
+    def forward(self, x):
+        left, right = self.one(x).chunk(2, 1)
+        both = torch.cat([left.relu(), right.tanh()], 1)
+        windows = self.mix(both.permute(0, 2, 3, 1).reshape(-1, 16, 8))
+        gate = self.gate(x).sigmoid()
+        mixed = windows[..., :4] * gate.permute(0, 2, 3, 1).reshape(-1, 16, 4)
+        return self.head(mixed.reshape(x.shape[0], -1, 4).mean(1))
+
+
+def test_what_cannot_be_kept_is_computed_again_where_that_is_free(residual, photos):
+    halves = imported(Halves, "halves")
+    source = residual.tap("stem.2")
+    supernet = Supernet([halves, residual], [Link(source, halves.tap("relu")), Link(source, halves.tap("sigmoid"))])
+    plain, branch, gate = (supernet.subnetwork(x) for x in ([0, 0, 0, 0], [1, 0, 0, 0], [0, 1, 0, 0]))
+    # The second stage reads the left half, of two of which the first has computed, but not read, one.
+    check(Cascade([branch, plain], [1.0]), photos)
+    # It reads windows that are multiplied with another gate: images cannot be told apart in them.
+    with pytest.raises(ValueError, match=r"stage 2 needs mix of halves, .* cannot be told apart"):
+        Cascade([plain, gate], [1.0]).module()
 
 
 def test_a_module_holds_each_weight_once(pair):
