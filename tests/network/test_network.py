@@ -608,7 +608,6 @@ def test_costs_are_the_published_multiply_adds(name, cost):
 
 # --------------------------------------------------------------------------------------------------------- real models
 
-QUICK = ["test_nfnet"]
 TIMM = """
     resnet50 resnext50_32x4d resnet152 efficientnet_b4 mobilenetv3_small_050 mobilenetv3_large_100 vit_small_patch16_224 deit_tiny_patch16_224
     swin_tiny_patch4_window7_224 convnext_tiny densenet121 vgg16 inception_v3 regnety_016 maxvit_tiny_tf_224
@@ -630,14 +629,7 @@ def check_import(module, size, name):
     return network
 
 
-@pytest.mark.parametrize("name", QUICK)
-def test_timm_models_import(name):
-    module = timm.create_model(name)
-    check_import(module, module.pretrained_cfg["input_size"][-1], name)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", TIMM)
+@pytest.mark.parametrize("name", ["test_resnet", *(pytest.param(name, marks=pytest.mark.slow) for name in TIMM)])
 def test_every_listed_timm_model_imports_at_its_default_size(name):
     module = timm.create_model(name)
     check_import(module, module.pretrained_cfg["input_size"][-1], name)
