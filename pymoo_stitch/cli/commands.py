@@ -68,12 +68,12 @@ def demo(options: Namespace) -> None:
     report = Report(runs, problem, one_stitch=True)
     print(report)
     _say("\n4. A network to take home, of at most 40 % of the ensemble's cost, chosen on the selection images\n")
-    chosen = _to_take_home(report)
+    chosen = to_take_home(report)
     written = [*report.write(folder, chosen), _export(report, chosen, folder / "network.pt2")]
     _say("\nWritten:\n" + "\n".join(f"  {path}" for path in [*(run.path for run in runs), *written]))
 
 
-def _to_take_home(report: Report) -> Point:
+def to_take_home(report: Report) -> Point:
     """What is recommended, if it costs at most 40 % of the most expensive reference; else the best that does."""
     most = 0.4 * max(point.multiply_adds for point in report.references)
     recommended = report.recommended
