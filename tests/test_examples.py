@@ -84,6 +84,7 @@ LONG = (
     "own_networks.py",
     "docs/algorithms.md",
     "docs/cascades.md",
+    "docs/choosing.md",
     "docs/families.md",
     "docs/fragments.md",
     "docs/stitch-kind.md",
@@ -145,6 +146,7 @@ SMALLER = {
     },
     "docs/fragments.md": {},
     "docs/cascades.md": {},
+    "docs/choosing.md": {},
 }
 
 

@@ -739,7 +739,7 @@ def test_the_code_of_own_pair_runs(tmp_path):
     (own,) = [block for block in blocks if block.startswith('"""my_pair.py')]
     (script,) = [block for block in blocks if block is not own]
     for c, name in enumerate(("cat", "dog")):
-        for split in ("train", "validation", "test"):
+        for split in ("train", "validation", "selection", "test"):
             for i in range(8):
                 picture(tmp_path / "photos" / split / name / f"{i}.jpg", 100 * c + i, (64, 64))
     (tmp_path / "my_pair.py").write_text(own)
