@@ -7,7 +7,7 @@
 on 6,000 images are computed once (14 minutes on one core) and kept in the cache folder. Which 2,000 of the images are for
 selection and which 4,000 for test is drawn 20 times (5 minutes). `imagenet` does the same for MobileNetV2 and
 EfficientNet-Lite0 and for these and SqueezeNet 1.1: 200 images to fit on, and of 400 others 200 each for selection and test;
-of the networks with one stitch 40 each (20 minutes, then 5). `speed` exports a plain cascade of 45 % of the ensemble's cost and the
+of the networks with one stitch 40 each (5 minutes for the pair). `speed` exports a plain cascade of 45 % of the ensemble's cost and the
 ensemble, and runs both on one thread (4 minutes).
 
 The folder is that of `benchmarks/engine.py`; `cifar10` in it is also what the problem `cifar10` takes.
@@ -48,7 +48,8 @@ def imagenet(folder, names):
     data = folder_module(folder)
     images, labels = data.imagenet()
     images = images[:, :, 16:240, 16:240]
-    supernet = Supernet.build(imported(data, names, images[:1].float() / 255))
+    # SqueezeNet's tensors have sizes of their own.
+    supernet = Supernet.build(imported(data, names, images[:1].float() / 255), resize="squeezenet1_1" in names)
     supernet.fit(images[:200].float() / 255, batch_size=20, positions=64)
     return supernet, images[200:], labels[200:]
 
