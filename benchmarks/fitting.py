@@ -173,7 +173,7 @@ def small(count):
     torch.manual_seed(1)
 
     def pair(make, *arguments):
-        modules = trained([make(*each) for each in arguments], images[fitting], labels[fitting], epochs=10)
+        modules = trained([make(*each) for each in arguments], images[fitting], labels[fitting], epochs=6)
         return import_networks(modules, images[:1])
 
     maps, bare, tokens = (pair(make, (8,), (12,)) for make in (convolutional, plain, lambda w: transformer(2 * w)))
