@@ -94,8 +94,8 @@ def test_other_terminations(make):
     problem = TrapInverseTrap(20, seed=7)
     assert minimize(problem, make(pop_size=16), ("n_gen", 7), seed=1).algorithm.n_gen == 8
     start = time.perf_counter()
-    minimize(problem, make(pop_size=64), ("time", 1), seed=1)
-    assert time.perf_counter() - start < 3
+    minimize(problem, make(pop_size=64), ("time", 0.3), seed=1)
+    assert 0.3 <= time.perf_counter() - start < 30  # however busy the machine is
     both = TerminateIfAny(get_termination("n_gen", 1000), get_termination("n_evals", 77))
     assert minimize(problem, make(pop_size=16), both, seed=1).algorithm.evaluator.real == 77
 

@@ -372,12 +372,16 @@ def test_times_and_counts():
 def test_ctrl_c_ends_a_search_that_can_go_on(workers, cache, digits, tmp_path):
     path = tmp_path / "run.sqlite"
     search = process("search", "digits", "--budget", "100000", "--output", path, *workers, start_new_session=True)
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline and _rows(path) < 20:
-        assert search.poll() is None, search.communicate()
-        time.sleep(0.2)
-    os.killpg(search.pid, signal.SIGINT)  # as a terminal does, workers included
-    said, errors = search.communicate(timeout=60)
+    try:
+        deadline = time.monotonic() + 120
+        while time.monotonic() < deadline and _rows(path) < 20:
+            assert search.poll() is None, search.communicate()
+            time.sleep(0.2)
+        os.killpg(search.pid, signal.SIGINT)  # as a terminal does, workers included
+        said, errors = search.communicate(timeout=60)
+    finally:
+        if search.poll() is None:  # it would go on for hours
+            os.killpg(search.pid, signal.SIGKILL)
     assert search.returncode == cli.INTERRUPTED, errors
     assert f"Go on: pymoo-stitch resume {path}" in said
     assert "Traceback" not in errors

@@ -595,22 +595,15 @@ def test_a_transposed_mixing_of_positions_is_no_tap():
     assert layouts == {"embed": Layout.IMAGE, "add": Layout.TOKENS, "channels": Layout.TOKENS}
 
 
-@pytest.mark.parametrize(
-    ("name", "cost"),
-    [
-        ("resnet18", 1_814_073_344),
-        pytest.param("resnet34", 3_663_761_408, marks=pytest.mark.slow),
-    ],
-)
-def test_costs_are_the_published_multiply_adds(name, cost):
-    assert Network.from_module(timm.create_model(name), torch.rand(1, 3, 224, 224)).cost == cost
+def test_costs_are_the_published_multiply_adds():
+    assert Network.from_module(timm.create_model("resnet18"), torch.rand(1, 3, 224, 224)).cost == 1_814_073_344
 
 
 # --------------------------------------------------------------------------------------------------------- real models
 
 TIMM = """
-    resnet50 resnext50_32x4d resnet152 efficientnet_b4 mobilenetv3_small_050 mobilenetv3_large_100 vit_small_patch16_224 deit_tiny_patch16_224
-    swin_tiny_patch4_window7_224 convnext_tiny densenet121 vgg16 inception_v3 regnety_016 maxvit_tiny_tf_224
+    mobilenetv3_small_050 mobilenetv3_large_100 vit_small_patch16_224 deit_tiny_patch16_224
+    swin_tiny_patch4_window7_224 convnext_tiny densenet121 inception_v3 regnety_016 maxvit_tiny_tf_224
     efficientvit_b0 edgenext_small coatnet_0_224 tf_efficientnetv2_s mixer_b16_224 poolformer_s12 hrnet_w18 dla34
     levit_128 crossvit_9_240 volo_d1_224 eva02_tiny_patch14_224 repvgg_a0 ghostnet_100 mobilevit_s davit_tiny
     eca_nfnet_l0 nf_resnet50 resnetv2_50x1_bit
@@ -652,6 +645,6 @@ def test_every_listed_torchvision_classifier_imports(name):
 @pytest.mark.parametrize("name", SEGMENTERS)
 def test_every_listed_torchvision_segmenter_imports_without_its_auxiliary_head(name):
     make = getattr(torchvision.models.segmentation, name)
-    network = check_import(make(weights=None, weights_backbone=None, aux_loss=True), 520, name)
-    assert network.output_shape == (21, 520, 520)
+    network = check_import(make(weights=None, weights_backbone=None, aux_loss=True), 130, name)
+    assert network.output_shape == (21, 130, 130)
     assert not any("aux" in weight for weight in network.weights)
