@@ -26,7 +26,7 @@ class Pool(Space):
     Pool(inverted with 5 fragments, residual with 3 fragments; 32 images)
     >>> chain = pool.chain([*pool["inverted"][:2], *pool["residual"][1:]])
     >>> chain
-    Chain(inverted[0] inverted[1] → residual[1] residual[2], 1 stitch, 281,544 multiply-adds)
+    Chain(inverted[0] inverted[1] → residual[1] residual[2], 1 stitch, 373,744 multiply-adds)
     >>> chain.module()(torch.rand(5, 1, 8, 8)).shape
     torch.Size([5, 10])
 

@@ -31,7 +31,7 @@ class ChainSpace(Space):
     >>> x = space.references["residual"].copy()
     >>> x[space.jumps.index((pool["residual"][0], pool["inverted"][3]))] = True
     >>> space.subnetwork(x)
-    Chain(residual[0] → inverted[3] inverted[4], 1 stitch, 247,232 multiply-adds)
+    Chain(residual[0] → inverted[3] inverted[4], 1 stitch, 350,272 multiply-adds)
 
     :param pool: whose fragments are put together.
     :param candidates: to how many fragments a chain can jump from each: those whose inputs are the most similar, by CKA in

@@ -41,7 +41,7 @@ class Cascade:
     >>> small, large = (problem.subnetwork(problem.space.references[name]) for name in ("inverted", "residual"))
     >>> cascade = Cascade([small, large], [0.9])
     >>> cascade.costs, cascade.expected_cost([1, 0.25])
-    ((99904, 541064), 210194.0)
+    ((99904, 733744), 258364.0)
     >>> module = cascade.module()
     >>> module(torch.rand(7, 1, 8, 8)).shape, len(module.deferred)
     (torch.Size([7, 10]), 1)
