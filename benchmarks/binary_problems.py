@@ -100,8 +100,8 @@ class TwoChains(Binary):
         super().__init__(2 * depth + 2)
         rng = np.random.default_rng(seed)
         self.depth = depth
-        self.cost = rng.lognormal(sigma=0.5, size=(depth, 2)) * [1, 3]
-        self.cost /= self.cost.sum()
+        self.layer_cost = rng.lognormal(sigma=0.5, size=(depth, 2)) * [1, 3]
+        self.layer_cost /= self.layer_cost.sum()
         self.gain = rng.dirichlet(np.ones(depth))  # what each layer of the second chain is worth
         self.stitch_error = 0.02 * rng.lognormal(sigma=1, size=(depth, 2))  # by the chain it leads into
         self.stitch_cost = 0.002
@@ -122,6 +122,20 @@ class TwoChains(Binary):
             yield k, chain, stitched
             chain ^= stitched
 
+    def outline(self, x):
+        """Key, active mask and cost: all that is known without evaluating it."""
+        active = self.active(x)
+        return (np.asarray(x, dtype=bool) & active).tobytes().hex(), active, self.cost(x)
+
+    def cost(self, x):
+        """The first objective, which takes no evaluation."""
+        layers, stitches = set(), set()
+        for chain in self.chains(x):
+            route = [(k, at ^ stitched, stitched) for k, at, stitched in self.route(x, chain)][::-1]
+            layers.update((k, used) for k, used, _ in route)
+            stitches.update((k, used) for k, used, stitched in route if stitched)
+        return sum(self.layer_cost[layer] for layer in layers) + self.stitch_cost * len(stitches)
+
     def active(self, x):
         mask = np.zeros(self.n_var, dtype=bool)
         mask[-2] = True
@@ -138,18 +152,15 @@ class TwoChains(Binary):
         return np.array([self.one(row) for row in x])
 
     def one(self, x):
-        layers, stitches, accuracies, paths = set(), set(), [], []
+        accuracies, paths = [], []
         for chain in self.chains(x):
             route = [(k, at ^ stitched, stitched) for k, at, stitched in self.route(x, chain)][::-1]
             path = np.array([used for _, used, _ in route])
-            layers.update((k, used) for k, used, _ in route)
-            stitches.update((k, used) for k, used, stitched in route if stitched)
             error = 0.0
             for k, used, stitched in route:
                 if stitched:
                     error += self.stitch_error[k, used ^ 1] * (1 + 5 * error)
             accuracies.append(max(0.1, 0.7 + 0.15 * self.gain[path == 1].sum() - error))
             paths.append(path)
-        cost = sum(self.cost[layer] for layer in layers) + self.stitch_cost * len(stitches)
         bonus = 0.04 * np.mean(paths[0] != paths[1]) if len(paths) == 2 else 0.0
-        return cost, 1 - min(0.99, np.mean(accuracies) + bonus)
+        return self.cost(x), 1 - min(0.99, np.mean(accuracies) + bonus)
