@@ -32,7 +32,7 @@ IMAGES_FROM = (
     "The binary version of CIFAR-10, cifar-10-binary.tar.gz, is at https://www.cs.toronto.edu/~kriz/cifar.html; unpack it "
     "there"
 )
-SPLITS = ("train", "validation", "test")
+SPLITS = ("train", "validation", "selection", "test")
 
 Images = tuple[torch.Tensor, torch.Tensor]
 
@@ -40,27 +40,30 @@ Images = tuple[torch.Tensor, torch.Tensor]
 def problem(
     *,
     data: Path,
-    images: int = 500,
-    test_images: int = 1_500,
+    images: int = 1_000,
+    selection_images: int = 2_000,
+    test_images: int = 4_000,
     samples: int = 2_500,
     supernet: Path | None = None,
 ) -> StitchProblem:
     """ResNet-20 and ResNet-56 trained on CIFAR-10, from files in a folder.
 
     :param data: a folder that holds `resnet20.safetensors` and `resnet56.safetensors`, and images: either `images.npz`
-        with x_train, y_train, x_validation, y_validation, x_test and y_test (uint8 of n×3×32×32, classes), or
+        with x_train, y_train, x_validation, … of train, validation, selection and test (uint8 of n×3×32×32, classes), or
         `cifar-10-batches-bin`, the binary version of CIFAR-10. Of that, validation images are the first of the test
-        batch, and test images those that follow.
-    :param images: how many validation images.
+        batch, then follow the selection images, then the test images.
+    :param images: how many validation images, which the search sees.
+    :param selection_images: how many images to choose a network on after the search.
     :param test_images: how many test images.
     :param samples: on how many of the train images stitches are fitted.
     :param supernet: a file from `Supernet.save` to use instead of the networks in `data`.
     """
-    counts = {"train": samples, "validation": images, "test": test_images}
-    options = {"train": "samples", "validation": "images", "test": "test_images"}
-    for split, count in counts.items():
+    given = {"samples": samples, "images": images, "selection_images": selection_images, "test_images": test_images}
+    counts = dict(zip(SPLITS, given.values(), strict=True))
+    options = dict(zip(SPLITS, given, strict=True))
+    for option, count in given.items():
         if count < 1:
-            raise ValueError(f"{options[split]} is a number of images, at least 1, but is {count}.")
+            raise ValueError(f"{option} is a number of images, at least 1, but is {count}.")
     if not data.is_dir():
         raise FileNotFoundError(
             f"there is no folder {data} to read the networks and images of CIFAR-10 from. {IMAGES_FROM}; "
@@ -73,12 +76,12 @@ def problem(
                 f"{options[split]} is {count}, but {data} has {len(found[split][0])} {split} images for it."
             )
     splits = {split: tuple(part[:count] for part in found[split]) for split, count in counts.items()}
+    calibration = splits.pop("train")
     if supernet:
         joined = supernets.given(supernet, NETWORKS, (3, 32, 32), len(CLASSES))
     else:
-        joined = _supernet(data, splits["train"][0])
-    task = Task(validation=splits["validation"], test=splits["test"], calibration=splits["train"], classes=CLASSES)
-    return StitchProblem(joined, task)
+        joined = _supernet(data, calibration[0])
+    return StitchProblem(joined, Task(**splits, calibration=calibration, classes=CLASSES))
 
 
 def _supernet(data: Path, images: torch.Tensor) -> Supernet:
@@ -164,7 +167,7 @@ def _load(path: Path, blocks: int) -> nn.Module:
 
 
 def _splits(data: Path, counts: dict[str, int]) -> dict[str, Images]:
-    """Images of train, validation and test, uint8 of n×3×32×32, and their classes."""
+    """Images of each split, uint8 of n×3×32×32, and their classes."""
     archive, batches = data / "images.npz", data / "cifar-10-batches-bin"
     if archive.is_file():
         return {split: _from_archive(archive, split) for split in SPLITS}
@@ -172,12 +175,12 @@ def _splits(data: Path, counts: dict[str, int]) -> dict[str, Images]:
         numbers = range(1, min(5, -(-counts["train"] // 10_000)) + 1)
         train = [_from_batch(batches / f"data_batch_{number}.bin") for number in numbers]
         images, labels = _from_batch(batches / "test_batch.bin")
-        first = counts["validation"]
-        return {
-            "train": tuple(torch.cat(parts) for parts in zip(*train, strict=True)),
-            "validation": (images[:first], labels[:first]),
-            "test": (images[first:], labels[first:]),
-        }
+        found, begin = {"train": tuple(torch.cat(parts) for parts in zip(*train, strict=True))}, 0
+        for split in SPLITS[1:]:
+            end = begin + counts[split]
+            found[split] = (images[begin:end], labels[begin:end])
+            begin = end
+        return found
     python = data / "cifar-10-batches-py"
     unsafe = f" {python} is not read: its files are pickles, which may execute anything." if python.is_dir() else ""
     raise FileNotFoundError(f"there is neither images.npz nor cifar-10-batches-bin in {data}.{unsafe} {IMAGES_FROM}.")

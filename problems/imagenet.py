@@ -56,6 +56,7 @@ def _pair(name: str, about: str) -> Callable[..., StitchProblem]:
         imagenetv2: Path,
         annotations: Path | None = None,
         images: int = 1_000,
+        selection_images: int = 2_000,
         samples: int = 16_384,
         size: int = 224,
         fit: str = "least-squares",
@@ -64,7 +65,8 @@ def _pair(name: str, about: str) -> Callable[..., StitchProblem]:
         supernet: Path | None = None,
     ) -> StitchProblem:
         """Stitches are fitted on images of ImageNet's train set that have a bounding box, validation images are of
-        ImageNetV2, test images are ImageNet's validation set.
+        ImageNetV2, test images are ImageNet's validation set. Selection images are those of ImageNetV2 that follow, which
+        the paper does not use.
 
         :param imagenet: a folder with `train` and `val`, each with a folder for each class that has its WordNet id as
             its name. Without `val` the problem has no test split, and says so.
@@ -74,6 +76,7 @@ def _pair(name: str, about: str) -> Callable[..., StitchProblem]:
         :param annotations: the bounding boxes of the train set, a folder with an xml file for each image that has one,
             at any depth. Needed unless `supernet` is given.
         :param images: how many validation images.
+        :param selection_images: at most how many images to choose a network on after the search.
         :param samples: on how many images stitches are fitted.
         :param size: height and width of images.
         :param fit: how stitches are fitted: least-squares, or adam as in the paper (learning rate 1e-3, each image
@@ -83,9 +86,11 @@ def _pair(name: str, about: str) -> Callable[..., StitchProblem]:
             are random.
         :param supernet: a file from `Supernet.save` to use instead.
         """
-        check_counts(images=images, samples=samples, size=size)
+        check_counts(images=images, selection_images=selection_images, samples=samples, size=size)
         options = fit_options(fit, samples=samples, lr=1e-3, batch_size=BATCH, seed=seed)
-        validation = image_files(_first_of_v2(imagenetv2, images), size=size)
+        first = _first_of_v2(imagenetv2, images, selection_images)
+        validation = image_files(first[:images], size=size)
+        selection = image_files(first[images:], size=size) if len(first) > images else None
         test = _test(imagenet / "val", size)
         calibration = None
         if annotations is not None:
@@ -100,7 +105,8 @@ def _pair(name: str, about: str) -> Callable[..., StitchProblem]:
         else:
             joined = _supernet(name, calibration, size, options, seed, pretrained)
         classes = ImageNetInfo("imagenet-1k").label_descriptions()
-        task = Task(validation=validation, test=test, calibration=calibration, metrics="accuracy", classes=classes)
+        splits = {"calibration": calibration, "validation": validation, "selection": selection, "test": test}
+        task = Task(**splits, metrics="accuracy", classes=classes)
         with said_sizes():
             return StitchProblem(joined, task, batch_size=BATCH)
 
@@ -181,17 +187,23 @@ def _with_boxes(train: Path, annotations: Path, count: int, seed: int) -> list[t
     return [found[i] for i in chosen]
 
 
-def _first_of_v2(root: Path, count: int) -> list[tuple[str, int]]:
-    """The first unique images of ImageNetV2. Its variants overlap: what has the same content as an earlier image is left
-    out."""
+def _first_of_v2(root: Path, count: int, more: int) -> list[tuple[str, int]]:
+    """The first unique images of ImageNetV2, and so many more if there are. Its variants overlap: what has the same content
+    as an earlier image is left out."""
     if not root.is_dir():
         raise FileNotFoundError(f"there is no folder {root} to read ImageNetV2 from. {V2_FROM}.")
     found: dict[str, tuple[str, int]] = {}
-    for path, label in _all_of_v2(root):
-        found.setdefault(digest([Path(path).read_bytes()]), (path, label))
-        if len(found) == count:
-            return list(found.values())
-    raise ValueError(f"ImageNetV2 in {root} has {len(found):,} different images, but images is {count:,}.")
+    try:
+        for path, label in _all_of_v2(root):
+            found.setdefault(digest([Path(path).read_bytes()]), (path, label))
+            if len(found) == count + more:
+                break
+    except FileNotFoundError:  # a variant that only those beyond `count` would come from
+        if len(found) < count:
+            raise
+    if len(found) < count:
+        raise ValueError(f"ImageNetV2 in {root} has {len(found):,} different images, but images is {count:,}.")
+    return list(found.values())
 
 
 def _all_of_v2(root: Path) -> Iterator[tuple[str, int]]:

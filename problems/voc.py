@@ -48,6 +48,7 @@ def problem(
     *,
     voc: Path,
     images: int = 64,
+    selection_images: int = 200,
     samples: int = 1_464,
     size: int = 520,
     fit: str = "least-squares",
@@ -57,13 +58,14 @@ def problem(
 ) -> StitchProblem:
     """The paper's segmentation pair: torchvision's DeepLabV3 with MobileNetV3-Large and ResNet-50 on PASCAL VOC, at 520.
 
-    Stitches are fitted on VOC 2012 train, validation images are the first of VOC 2012 val, test images are VOC 2007
-    test; the metric is the mean accuracy of an image's pixels. As in the paper: some images of VOC 2007 test are in VOC
+    Stitches are fitted on VOC 2012 train, validation images are the first of VOC 2012 val, selection images those that
+    follow, which the paper does not use, test images are VOC 2007 test; the metric is the mean accuracy of an image's pixels. As in the paper: some images of VOC 2007 test are in VOC
     2012 too, under other names, so that gains on test may be a little too large.
 
     :param voc: a folder with `VOCdevkit/VOC2012`, and for the test split `VOCdevkit/VOC2007`. Without that, the problem
         has no test split, and says so.
     :param images: how many validation images.
+    :param selection_images: at most how many images to choose a network on after the search.
     :param samples: on how many images, the first of train, stitches are fitted.
     :param size: height and width to which images and masks are resized.
     :param fit: how stitches are fitted: least-squares, or adam as in the paper (learning rate 1e-2, 10 epochs).
@@ -72,8 +74,11 @@ def problem(
         they are random.
     :param supernet: a file from `Supernet.save` to use instead.
     """
-    check_counts(images=images, samples=samples, size=size)
-    validation = _first(_voc(voc, "val", 2012, size), images, "images", "val")
+    check_counts(images=images, selection_images=selection_images, samples=samples, size=size)
+    val = _voc(voc, "val", 2012, size)
+    validation = _first(val, images, "images", "val")
+    following = range(images, min(images + selection_images, len(val)))
+    selection = Subset(val, following) if following else None
     test = None
     if (voc / "VOCdevkit" / "VOC2007").is_dir():
         test = _voc(voc, "test", 2007, size)
@@ -87,7 +92,8 @@ def problem(
         calibration = _first(_voc(voc, "train", 2012, size), samples, "samples", "train")
         options = fit_options(fit, samples=EPOCHS * samples, lr=1e-2, batch_size=BATCH, seed=seed)
         joined = _supernet(calibration, size, options, seed, pretrained)
-    task = Task(validation=validation, test=test, calibration=calibration, metrics="pixel_accuracy", classes=CLASSES)
+    splits = {"calibration": calibration, "validation": validation, "selection": selection, "test": test}
+    task = Task(**splits, metrics="pixel_accuracy", classes=CLASSES)
     return StitchProblem(joined, task, batch_size=BATCH)
 
 

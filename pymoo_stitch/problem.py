@@ -167,19 +167,20 @@ class StitchProblem(Problem):
 
     def _evaluated(self, X: np.ndarray, split: str) -> Population:
         pop = Population.new("X", X)
-        results = self._results(X, split, self.task.all_metrics, progress=True)
+        results = self._results(X, split, self.task.all_metrics, each=True, progress=True)
         for name, values in results.items():
             pop.set(name, values)
         pop.apply(lambda individual: individual.evaluated.update(results))
         return pop
 
     def _results(
-        self, X: np.ndarray, split: str, metrics: tuple[str, ...], progress: bool = False
+        self, X: np.ndarray, split: str, metrics: tuple[str, ...], each: bool = False, progress: bool = False
     ) -> dict[str, np.ndarray]:
-        """Whatever is known of each genotype, a row for each."""
+        """Whatever is known of each genotype, a row for each; on request `each`, the statistics of each image."""
         subnetworks = [self.subnetwork(x) for x in X]
         heads = self.heads(subnetworks)
-        outcomes = self.engine.evaluate(subnetworks, self.task[split], metrics, heads=heads, progress=progress)
+        options = {"heads": heads, "each": each, "progress": progress}
+        outcomes = self.engine.evaluate(subnetworks, self.task[split], metrics, **options)
         results = {
             "F": np.array([self._objectives(*pair) for pair in zip(subnetworks, outcomes, strict=True)]),
             "key": np.array([subnetwork.key for subnetwork in subnetworks]),
@@ -188,6 +189,8 @@ class StitchProblem(Problem):
             "failed": np.array([outcome.failed for outcome in outcomes]),
         }
         results |= {name: np.array([outcome.metrics[name] for outcome in outcomes]) for name in metrics}
+        if each:
+            results["each"] = _objects(outcome.each for outcome in outcomes)
         if self.min_accuracy is not None:
             results["G"] = self.min_accuracy - results[self.task.metric][:, None]
         return results

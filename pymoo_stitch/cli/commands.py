@@ -23,7 +23,7 @@ from ..algorithms import ALGORITHMS
 from ..evaluations import Evaluations, JournalError, RunTime, versions
 from ..problem import StitchProblem
 from ..problems import PROBLEMS, find, get_problem, parse_options
-from ..report import Point, Report, Run, describe_subnetwork, file_name
+from ..report import Point, Report, Run, describe_subnetwork, file_name, in_words, noise
 from ..report import compare as run_all
 from ..runners import DaskRunner
 from ..supernet import Subnetwork, Supernet, check_path, read_about
@@ -39,7 +39,8 @@ def demo(options: Namespace) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     _say("1. Two small networks for handwritten digits, trained on the spot and stitched into a supernet")
     problem = get_problem("digits")
-    _say(f"   {problem.space!r}\n   {problem.task!r}\n")
+    _say(f"   {problem.space!r}\n   {problem.task!r}")
+    _say(*(f"   {line}" for line in noise(problem)), "")
     _say(f"2. Search: {options.budget:,} evaluations by LK-GOMEA, and as many by NSGA-II, on {options.workers} workers")
     algorithms = {name: ALGORITHMS[name] for name in ("LK-GOMEA", "NSGA-II")}
     with _runner(options) as runner:
@@ -52,13 +53,15 @@ def demo(options: Namespace) -> None:
             runner=runner,
             progress=True,
         )
-    _say("\n3. Their fronts, evaluated again on test images that no search has seen\n")
+    _say("\n3. Their fronts, evaluated again on selection and test images that no search has seen\n")
     report = Report(runs, problem)
     print(report)
-    _say("\n4. A network to take home: the cheapest that is as good as the best reference on validation\n")
-    chosen = report.choose()
-    written = report.write(folder, chosen)
-    written.append(_export(report, chosen, folder / "network.pt2"))
+    _say("\n4. A network to take home, chosen on the selection images\n")
+    written = report.write(folder)
+    if report.recommended is None:
+        _say("None is recommended: see above.")
+    else:
+        written.append(_export(report, report.recommended, folder / "network.pt2"))
     _say("\nWritten:\n" + "\n".join(f"  {path}" for path in [*(run.path for run in runs), *written]))
 
 
@@ -124,9 +127,10 @@ def report(options: Namespace) -> None:
     Path(options.output).mkdir(parents=True, exist_ok=True)
     made = _report(options)
     print(made)
-    chosen = _choose(made, options) if made.front else None
+    asked = any(value is not None for value in (options.key, options.at_most, options.at_least))
+    chosen = _choose(made, options) if asked else made.recommended
     if chosen is not None:
-        _say("", f"Drawn is {chosen.name}:", describe_subnetwork(made.problem.subnetwork(chosen.x)))
+        _say("", f"Drawing {chosen.name}:", describe_subnetwork(chosen.network))
     written = made.write(options.output, chosen)
     _say("\nWritten:\n" + "\n".join(f"  {path}" for path in written))
 
@@ -193,6 +197,8 @@ def _search(
     memo: Sequence[str],
 ) -> int | None:
     sizes = {} if pop_size is None else {"pop_size": pop_size}
+    for line in noise(problem):
+        _say(line)
     if (run := Run.read_if_begun(journal)) and budget is not None and budget < min(len(run), run.budget or len(run)):
         raise ValueError(
             f"{journal} has {len(run):,} evaluations already, more than the budget of {budget:,}. Ask for more."
@@ -267,13 +273,14 @@ def _export(
     retrain: int | None = None,
     recalibrate: int | None = None,
 ) -> Path:
-    problem = report.problem
-    subnetwork = problem.subnetwork(chosen.x)
+    problem, subnetwork = report.problem, chosen.network
     _say(describe_subnetwork(subnetwork), "")
     if same := [reference.name for reference in report.references if reference.key == chosen.key]:
-        _say(f"This is {same[0]} itself: nothing that was found is as good for what you ask.", "")
-    elif chosen.F[report.split][1] > problem.hv_ref_point[1]:
-        _say("This is far worse than the networks it is made of: search longer.", "")
+        _say(f"This is {same[0]} itself.", "")
+    else:
+        if chosen.F[report.deciding][1] > problem.hv_ref_point[1]:
+            _say("This is far worse than the networks it is made of: search longer.", "")
+        _say(f"On {report.deciding} images: {in_words(chosen, report.deciding)}.", "")
     columns = report.measure(subnetwork)
     metrics = columns
     if retrain and not subnetwork.n_stitches:
@@ -300,8 +307,8 @@ def _export(
 def _recalibrate(
     report: Report, subnetwork: Subnetwork, before: Mapping[str, Mapping[str, float]], samples: int
 ) -> dict[str, dict[str, float]] | None:
-    """Recalibrate a subnetwork, if that makes it better on the split that was searched: its metrics then."""
-    problem, split, metric = report.problem, report.split, report.problem.task.metric
+    """Recalibrate a subnetwork, if that makes it better on the deciding split: its metrics then."""
+    problem, split, metric = report.problem, report.deciding, report.problem.task.metric
     done = subnetwork.recalibrate(_calibration_images(problem, "recalibrate"), samples=samples)
     after = report.measure(subnetwork)
     old, new = before[split][metric], after[split][metric]

@@ -120,7 +120,7 @@ def make_parser() -> argparse.ArgumentParser:
         type=_count,
         metavar="SAMPLES",
         help="compute the statistics of batch norms after its stitches again on so many images, after --retrain; kept only "
-        "if it is better on validation",
+        "if it is better on selection images",
     )
     _add_origin(export)
     _add_choice(export)
@@ -196,12 +196,14 @@ def _add_runner(parser: argparse.ArgumentParser) -> None:
 
 def _add_choice(parser: argparse.ArgumentParser) -> None:
     choice = parser.add_argument_group(
-        "which network", "by default the cheapest that is as good as the best reference, or else the best"
+        "which network",
+        "by default the cheapest that is as good as the best reference, judged on selection images (validation images if there "
+        "are none), if there is one",
     ).add_mutually_exclusive_group()
-    choice.add_argument("--key", help="the one with this key, or the beginning of it")
+    choice.add_argument("--key", help="the one with this key, or the beginning of it, or the reference of this name")
     choice.add_argument("--at-most", type=_amount, metavar="COST", help="the best of at most so many multiply-adds")
     choice.add_argument(
-        "--at-least", type=_amount, metavar="METRIC", help="the cheapest that is at least so good on validation"
+        "--at-least", type=_amount, metavar="METRIC", help="the cheapest that is at least so good on these images"
     )
 
 

@@ -23,8 +23,11 @@ if TYPE_CHECKING:
     from .plots import plot_hypervolume as plot_hypervolume
     from .plots import plot_reliability as plot_reliability
     from .plots import plot_stitches as plot_stitches
-    from .report import Point as Point
+    from .points import Point as Point
+    from .points import noise as noise
+    from .report import NothingToRecommendError as NothingToRecommendError
     from .report import Report as Report
+    from .report import in_words as in_words
     from .runs import Run as Run
     from .segments import describe_subnetwork as describe_subnetwork
 
@@ -35,7 +38,8 @@ __getattr__, __dir__, __all__ = lazy(
         "drawing": ["draw_subnetwork"],
         "fronts": ["plot_fronts"],
         "plots": ["plot_hypervolume", "plot_reliability", "plot_stitches"],
-        "report": ["Point", "Report"],
+        "points": ["Point", "noise"],
+        "report": ["NothingToRecommendError", "Report", "in_words"],
         "runs": ["Run"],
         "segments": ["describe_subnetwork"],
     },

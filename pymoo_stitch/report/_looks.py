@@ -17,8 +17,9 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import text_to_path
 
-PALETTE = ("#0072B2", "#E69F00", "#000000", "#56B4E9", "#009E73", "#CC79A7", "#D55E00")
-"""The colours of Okabe and Ito but yellow, which is lost on white, in an order in which neighbours differ in lightness."""
+PALETTE = ("#0072B2", "#E69F00", "#5B2A86", "#56B4E9", "#009E73", "#CC79A7", "#D55E00")
+"""The colours of Okabe and Ito, in an order in which neighbours differ in lightness; but yellow, which is lost on white, and
+black, which is that of references."""
 
 # What tells series apart besides their colours.
 HATCHES = ("///", "...", "\\\\\\", "xx", "|||", "oo", "---")

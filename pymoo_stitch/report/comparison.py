@@ -17,6 +17,7 @@ from pymoo.termination import get_termination
 from scipy.stats import mannwhitneyu
 
 from ..evaluations import Evaluations, budget_of
+from ..util.statistics import holm
 from ..util.tables import table
 from .runs import Run, labels
 
@@ -170,17 +171,6 @@ def compare(
         if evaluations.interrupted:
             raise KeyboardInterrupt
     return [Run.read(path) for path, *_ in journals]
-
-
-def holm(p_values: Sequence[float]) -> list[float]:
-    """Holm's step-down correction: the least is multiplied by the number of tests, the next by one less, and so on; what
-    is less likely than one before is as likely as that."""
-    order = np.argsort(p_values, kind="stable")
-    corrected, highest = [0.0] * len(p_values), 0.0
-    for rank, i in enumerate(order):
-        highest = max(highest, min(1.0, (len(p_values) - rank) * p_values[i]))
-        corrected[i] = float(highest)
-    return corrected
 
 
 def _p_value(a: Sequence[float], b: Sequence[float]) -> float:

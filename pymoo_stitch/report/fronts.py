@@ -41,27 +41,31 @@ _HOLLOW = {"linestyle": "none", "markersize": 3, "markerfacecolor": "none", "mar
 @settled
 def plot_fronts(
     fronts: Mapping[str, Mapping[str, np.ndarray]],
-    references: Mapping[str, Mapping[str, tuple[float, float]]],
+    references: Mapping[str, Mapping[str, Sequence[float]]],
     *,
     metric: str = "accuracy",
     floor: float | None = None,
+    chosen: tuple[str, Mapping[str, Sequence[float]]] | None = None,
 ) -> Figure:
     """Multiply-adds against the metric, one panel for each split, with the networks to compare with ([G] 15).
 
     Light shade is whatever dominates at least one of the networks, darker shade what dominates the dearest, as a rule
     the ensemble. Points that others of the same series dominate on that split, as happens when a front is evaluated
-    anew on test data, are small and hollow.
+    again on test data, are small and hollow.
 
     :param fronts: for each split, such as "validation" and "test", and each label the objectives [n, 2] of points:
-        multiply-adds, and error as `Metric.error` gives it. n may be 0.
-    :param references: for each split and network its multiply-adds and error. Splits may be missing.
+        multiply-adds, and error as `Metric.error` returns it; or [n, 4], with the ends of the error's interval, which are
+        drawn as bars. n may be 0.
+    :param references: for each split and network its multiply-adds and error, perhaps with an interval. Splits may be
+        missing.
     :param metric: a name in `METRICS`. One of which less is better is drawn as the error itself, better below.
     :param floor: the worst value of the metric that is shown; how many points are worse, a note tells. By default that
         of the worst network, or else of the worst point, rounded to a multiple of 0.1 away from the better ones, or of
         less if that would leave more than half of the panel empty.
+    :param chosen: the name of a point to be marked, and its objectives on each split.
     """
     _check_metric_and_floor(metric, floor)
-    panels = _checked_panels(fronts, references)
+    panels = _checked_panels(fronts, references, chosen)
     view = _view(panels, METRICS[metric], floor)
     labels = dict.fromkeys(label for panel in panels for label in panel.series)
     styles = {label: style_of(number) for number, label in enumerate(labels)}
@@ -69,6 +73,7 @@ def plot_fronts(
     for ax, panel in zip(axes, panels, strict=True):
         _draw_networks(ax, panel, view)
         _draw_series(ax, panel, view, styles)
+        _mark_chosen(ax, panel, view)
         _tell_what_is_missing(ax, panel, view)
     add_legend(figure, _handles(panels, view, styles))
     renderer = laid_out(figure)  # only now is it known what is near a cross
@@ -82,11 +87,15 @@ def plot_fronts(
 
 @dataclass(frozen=True)
 class _Panel:
-    """What is known of a split: multiply-adds and error, of series [n, 2] and of networks [2]."""
+    """What is known of a split: multiply-adds and error, of series [n, 2] and of networks [2], the ends of the errors'
+    intervals where they are known, of series [n, 2] and of networks [2], and the chosen point by its name."""
 
     split: str
     series: dict[str, np.ndarray]
     networks: dict[str, np.ndarray]
+    series_ends: dict[str, np.ndarray]
+    networks_ends: dict[str, np.ndarray]
+    chosen: dict[str, np.ndarray]
 
 
 def _check_metric_and_floor(metric: str, floor: float | None) -> None:
@@ -96,7 +105,11 @@ def _check_metric_and_floor(metric: str, floor: float | None) -> None:
         raise ValueError(f"floor is a value of the metric, but is {floor}; leave it out to have it chosen.")
 
 
-def _checked_panels(fronts: Mapping[str, Mapping], references: Mapping[str, Mapping]) -> list[_Panel]:
+def _checked_panels(
+    fronts: Mapping[str, Mapping],
+    references: Mapping[str, Mapping],
+    chosen: tuple[str, Mapping[str, Sequence[float]]] | None,
+) -> list[_Panel]:
     check_not_empty(fronts, "fronts", "{split: {label: F}}")
     if unknown := [split for split in references if split not in fronts]:
         raise ValueError(
@@ -104,7 +117,20 @@ def _checked_panels(fronts: Mapping[str, Mapping], references: Mapping[str, Mapp
         )
     series = {split: _checked_part(fronts, "fronts", split, _checked_front) for split in fronts}
     networks = {split: _checked_part(references, "references", split, _checked_reference) for split in fronts}
-    return [_Panel(split, series[split], networks[split]) for split in fronts]
+    name, places = chosen or ("", {})
+    marked = {split: {name: _checked_reference(f, f"chosen on {split!r}")[:2]} for split, f in places.items()}
+    return [
+        _Panel(
+            split,
+            *({label: F[..., :2] for label, F in part[split].items()} for part in (series, networks)),
+            *(
+                {label: F[..., 2:] for label, F in part[split].items() if F.shape[-1] == 4}
+                for part in (series, networks)
+            ),
+            marked.get(split, {}),
+        )
+        for split in fronts
+    ]
 
 
 def _checked_part(
@@ -120,15 +146,21 @@ def _checked_front(F: Any, name: str) -> np.ndarray:
     F = checked_array(F, name)
     if F.size == 0:
         return np.empty((0, 2))
-    if F.ndim != 2 or F.shape[1] != 2:
-        raise ValueError(f"{name} must be of shape [n, 2], multiply-adds and error, but is of shape {F.shape}.")
+    if F.ndim != 2 or F.shape[1] not in (2, 4):
+        raise ValueError(
+            f"{name} must be of shape [n, 2], multiply-adds and error, or [n, 4], with the ends of the error's interval, but "
+            f"is of shape {F.shape}."
+        )
     return F
 
 
 def _checked_reference(reference: Any, name: str) -> np.ndarray:
     pair = checked_array(reference, name)
-    if pair.shape != (2,):
-        raise ValueError(f"{name} must be two numbers, multiply-adds and error, but is {reference!r}.")
+    if pair.shape not in ((2,), (4,)):
+        raise ValueError(
+            f"{name} must be two numbers, multiply-adds and error, or four, with the ends of the error's interval, but is "
+            f"{reference!r}."
+        )
     return pair
 
 
@@ -228,9 +260,24 @@ def _draw_networks(ax: Axes, panel: _Panel, view: _View) -> None:
         corner = {"color": "#9a9a9a", "linewidth": 0.6, "linestyle": (0, (3, 2)), "zorder": 0.6}
         ax.plot([far_left, x, x], [y, y, best], **corner)
     cross = {"marker": "x", "color": "black", "markersize": 9, "markeredgewidth": 2, "linestyle": "none", "zorder": 5}
-    for x, y in places.values():
+    for name, (x, y) in places.items():
         hidden = not bottom <= y <= top  # the floor may be a network's own value: then its cross is on the edge
         ax.plot(x, y, **cross, clip_on=hidden)
+        if name in panel.networks_ends:
+            _draw_bars(ax, panel.networks[name][None], panel.networks_ends[name][None], view, "black", 4.8)
+
+
+def _draw_bars(ax: Axes, F: np.ndarray, ends: np.ndarray, view: _View, color: str, order: float) -> None:
+    """Intervals [n, 2] of the errors of points [n, 2]."""
+    x = view.place(F)[:, 0]
+    low, high = (view.place(np.column_stack([F[:, 0], end]))[:, 1] for end in ends.T)
+    ax.vlines(x, low, high, color=color, linewidth=0.7, alpha=0.55, zorder=order)
+
+
+def _mark_chosen(ax: Axes, panel: _Panel, view: _View) -> None:
+    for f in panel.chosen.values():
+        ring = {"marker": "o", "markersize": 12, "markerfacecolor": "none", "markeredgecolor": "black"}
+        ax.plot(*view.place(f), **ring, markeredgewidth=1.4, linestyle="none", zorder=4.95)
 
 
 def _dearest(networks: Mapping[str, Sequence[float]]) -> str | None:
@@ -247,6 +294,8 @@ def _draw_series(ax: Axes, panel: _Panel, view: _View, styles: Mapping[str, dict
         style, order = styles[label], 3 + number / 100
         ax.plot(*front.T, drawstyle="steps-post", **style, markersize=5, linewidth=1.4, label=label, zorder=order)
         ax.plot(*others.T, **_HOLLOW, color=style["color"], marker=style["marker"], zorder=order - 0.5)
+        if label in panel.series_ends:
+            _draw_bars(ax, F[kept], panel.series_ends[label][kept], view, style["color"], order - 0.6)
 
 
 def _tell_what_is_missing(ax: Axes, panel: _Panel, view: _View) -> None:
@@ -269,6 +318,11 @@ def _tell_what_is_missing(ax: Axes, panel: _Panel, view: _View) -> None:
 def _handles(panels: Sequence[_Panel], view: _View, styles: Mapping[str, dict[str, Any]]) -> list[Artist]:
     """What the legend explains: series, hollow points if any are shown, and the shades if there are networks."""
     handles = [Line2D([], [], **style, markersize=5, label=elided(label, 40)) for label, style in styles.items()]
+    if chosen := next((name for panel in panels for name in panel.chosen), None):
+        ring = {"marker": "o", "markersize": 9, "markerfacecolor": "none", "markeredgecolor": "black"}
+        handles.append(Line2D([], [], linestyle="none", **ring, label=f"recommended: {elided(chosen, 24)}"))
+    if any(panel.series_ends or panel.networks_ends for panel in panels):
+        handles.append(Line2D([], [], color=GREY, linewidth=0.8, label="95 % interval"))
     if any((~on_front(F) & view.shows(F)).any() for panel in panels for F in panel.series.values()):
         handles.append(Line2D([], [], **_HOLLOW, color=GREY, marker="o", label="dominated on this split"))
     if dearest := {_dearest(panel.networks) for panel in panels if panel.networks}:
@@ -292,10 +346,11 @@ class _Spot:
 
 
 def _name_crosses(renderer: Any, ax: Axes, panel: _Panel, view: _View) -> None:
-    """Each network's name beside its cross, where it is inside the axes, over no other name or cross, and over as
-    few points as can be."""
+    """The name of each network beside its cross, and that of the chosen point beside it, where it is inside the axes, over
+    no other name or cross, and over as few points as can be."""
     to_pixels, point = ax.transData, ax.figure.dpi / 72
-    places = {name: view.place(network) for name, network in panel.networks.items() if view.shows(network)}
+    named = panel.networks | panel.chosen
+    places = {name: view.place(network) for name, network in named.items() if view.shows(network)}
     crosses = {name: to_pixels.transform(place) for name, place in places.items()}
     points = to_pixels.transform(_rows(_along(view.place(F)) for F in panel.series.values()))
     frame = ax.get_window_extent(renderer)

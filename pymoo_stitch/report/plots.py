@@ -3,7 +3,7 @@
 Each function takes plain arrays and returns a new `matplotlib.figure.Figure`: `figure.savefig("stitches.pdf")`."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,9 @@ from ._looks import (
     settled,
     style_of,
 )
+
+_FEWEST = 10
+"""Predictions in a bin whose reliability is drawn: of fewer, it is chance."""
 
 
 @settled
@@ -125,22 +128,28 @@ def plot_stitches(runs: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> Figure:
 
 
 @settled
-def plot_reliability(bins: Mapping[str, Any]) -> Figure:
+def plot_reliability(bins: Mapping[str, Any], *, references: Collection[str] = ()) -> Figure:
     """How often predictions are right, against how probable the networks say they are; below, how the predictions are
-    spread over the bins. The legend has the expected calibration error.
+    spread over the bins. Bins of fewer than 10 predictions are left out above. The legend has the expected calibration
+    error.
 
     :param bins: for each label what `task.reliability` gives, summed over all batches: an array or tensor [3, bins]
         of predictions, the sum of their probabilities, and right ones.
+    :param references: the labels of references, which are drawn in greys, others in colour.
     """
     check_not_empty(bins, "bins", "{label: metrics.reliability(outputs, labels)}")
     figure = Figure(figsize=(6, 6), layout="constrained")
     top, below = figure.subplots(2, 1, sharex=True, height_ratios=(4, 1))
     top.plot([0, 1], [0, 1], color=GREY, linewidth=0.8, linestyle=(0, (2, 2)), zorder=1)
     handles = []
+    names = [label for label in bins if label in references]
+    others = [label for label in bins if label not in references]
+    greys = {label: str(0.65 * i / max(1, len(names) - 1)) for i, label in enumerate(names)}
     for number, (label, sums) in enumerate(bins.items()):
         count, probability, right = _checked_sums(sums, f"bins[{label!r}]")
         style = {**style_of(number), "linewidth": 1.5, "markersize": 5}
-        full, total = count > 0, count.sum()
+        style["color"] = greys[label] if label in greys else style_of(others.index(label))["color"]
+        full, total = count >= _FEWEST, count.sum()
         top.plot(probability[full] / count[full], right[full] / count[full], **style, zorder=3 + number / 100)
         line = {"color": style["color"], "linestyle": style["linestyle"], "linewidth": 1.5}
         if total:
@@ -148,7 +157,7 @@ def plot_reliability(bins: Mapping[str, Any]) -> Figure:
         error = METRICS["calibration_error"].value(torch.tensor(np.array([count, probability, right])))
         told = f"ECE {error:.3f}" if total else "no predictions"
         handles.append(Line2D([], [], **style, label=f"{elided(label, 40)}: {told}"))
-    top.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), ylabel="part of predictions that are right")
+    top.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), ylabel="fraction of predictions that are right")
     below.set(ylim=(0, None), xlabel="probability of the predicted class", ylabel="predictions")
     below.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g} %"))
     below.yaxis.set_major_locator(MaxNLocator(3))

@@ -2,71 +2,59 @@
 
 import csv
 import json
+import math
 import os
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
-from torch import nn
+from pymoo.core.population import Population
 
 from ..evaluations import differences, identity, write_genotype
 from ..problem import StitchProblem
 from ..supernet import Subnetwork
-from ..task import reliability
-from ..util.fronts import dominates, front_of
+from ..util.fronts import front_of, on_front
 from ..util.tables import table
 from .comparison import Comparison
 from .drawing import draw_subnetwork
 from .fronts import plot_fronts
 from .plots import plot_hypervolume, plot_reliability, plot_stitches
+from .points import Measured, Point, compared, paired
 from .runs import Run
 
+NEAR = 50
+"""How many networks that are no more than a standard error from a front are evaluated again, the nearest first."""
 
-@dataclass(frozen=True, eq=False)
-class Point:
-    """A network that runs found, or a reference, with all that is known of it. Splits are the one that was searched, as a
-    rule "validation", and "test".
 
-    :param name: of a reference; of others the beginning of their key.
-    :param found_by: the algorithms on whose front it is.
-    :param metrics: by the names of the splits: each metric's value.
-    :param F: the objectives [2] on each split.
-    :param dominates: on each split, the names of the references that it dominates.
-    :param on_front: on each split, whether none of the others found dominates it.
-    """
-
-    name: str
-    key: str
-    x: np.ndarray
-    multiply_adds: int
-    stitches: int
-    found_by: tuple[str, ...]
-    metrics: Mapping[str, Mapping[str, float]]
-    F: Mapping[str, np.ndarray]
-    dominates: Mapping[str, tuple[str, ...]]
-    on_front: Mapping[str, bool]
+class NothingToRecommendError(ValueError):
+    """Nothing that was found is worth more than the networks it was made from."""
 
 
 class Report:
-    """Runs of one problem, by any algorithms and with any seeds, and their front evaluated again on the test split.
+    """Runs of one problem, by any algorithms and with any seeds, and what can be taken from them.
 
-    Whatever an algorithm's runs have found together is its front: the non-dominated ones of all their evaluations.
+    Searches see one split, as a rule "validation", and what looks best there had luck with its images. So their fronts, and
+    what is within a standard error of these, are evaluated again on the selection split, where one chooses; the test split
+    is only reported. Whatever an algorithm's runs have found together is its front: the non-dominated ones of all their
+    evaluations.
 
     >>> problem, evaluations = get_problem("digits"), Evaluations(journal="run.sqlite")
     >>> _ = minimize(problem, GOMEA(pop_size=8), ("n_evals", 20), seed=1, evaluator=evaluations)
     >>> report = Report([Run.read("run.sqlite")], problem)
+    >>> report.splits, report.deciding
+    (('validation', 'selection', 'test'), 'selection')
     >>> [point.name for point in report.references]
     ['inverted', 'residual', 'ensemble']
-    >>> report.choose().multiply_adds <= max(point.multiply_adds for point in report.front)
+    >>> report.references[0].intervals["test"]["accuracy"][1] < report.references[2].metrics["test"]["accuracy"]
     True
-    >>> len(report.write("report"))
-    9
+    >>> report.choose(at_most=300_000).multiply_adds <= 300_000
+    True
 
-    :param runs: as `Run.read` gives them.
+    :param runs: as `Run.read` returns them.
     :param problem: the one that was searched. A run of another is refused.
     :param test: whether to evaluate on the test split, if the task has one.
     """
@@ -83,107 +71,179 @@ class Report:
         self.problem = problem
         self.comparison = Comparison(runs, problem.hv_ref_point)
         self.split = problem.split
-        own = [self.split, "test"] if test and "test" in problem.task.splits else [self.split]
-        self.splits = tuple(dict.fromkeys(own))
+        there = problem.task.splits
+        wanted = [self.split, *(s for s in ("selection", "test") if s in there and (test or s != "test"))]
+        self.splits = tuple(dict.fromkeys(wanted))
 
     @property
     def runs(self) -> list[Run]:
         return [run for group in self.comparison.runs.values() for run in group]
 
+    @property
+    def deciding(self) -> str:
+        """The split on which to choose: that for selection, if the task has one, else the one that was searched."""
+        return "selection" if "selection" in self.splits else self.split
+
     @cached_property
     def references(self) -> list[Point]:
         """Each network and the ensemble, by their cost."""
         evaluated = {split: self.problem.references(split) for split in self.splits}
-        names = evaluated[self.splits[0]].get("name")
-        points = [
-            self._point(str(name), pop.X, (), {split: evaluated[split][i] for split in self.splits})
-            for i, (name, pop) in enumerate(zip(names, evaluated[self.splits[0]], strict=True))
-        ]
+        named = self.problem.space.references
+        points = [self._point(name, x, (), evaluated, i) for i, (name, x) in enumerate(named.items())]
         return sorted(points, key=lambda point: point.multiply_adds)
 
     @cached_property
     def front(self) -> list[Point]:
-        """The networks on the algorithms' fronts together, by their cost, evaluated on all splits."""
-        found: dict[str, tuple[np.ndarray, list[str]]] = {}
+        """The networks on the algorithms' fronts together, and those on the front on the deciding split, by their cost,
+        evaluated on all splits."""
+        candidates = self._candidates()
+        if not candidates:
+            return []
+        X = np.array([x for x, _, _ in candidates.values()])
+        chosen = np.array([gap == 0 for _, _, gap in candidates.values()])
+        if self.deciding != self.split:
+            chosen |= self.problem.reevaluate(X, self.deciding).get("on_front").astype(bool)
+        kept = [item for item, keep in zip(candidates.items(), chosen, strict=True) if keep]
+        evaluated = {split: self.problem.reevaluate(X[chosen], split) for split in self.splits}
+        sound = [not any(pop[i].get("failed") for pop in evaluated.values()) for i in range(len(kept))]
+        points = [self._point(key[:8], x, by, evaluated, i) for i, (key, (x, by, _)) in enumerate(kept) if sound[i]]
+        points = compared(points, self.references, self.problem.task.metric)
+        return sorted(points, key=lambda point: tuple(point.F[self.split]))
+
+    def _candidates(self) -> dict[str, tuple[np.ndarray, list[str], float]]:
+        """The networks on the algorithms' fronts and, if there is another split to choose on, the nearest of those within a
+        standard error of them: genotype, algorithms and distance from the front in standard errors, by key."""
+        found: dict[str, tuple[np.ndarray, list[str], float]] = {}
         for label, group in self.comparison.runs.items():
             F, X = np.concatenate([run.F for run in group]), np.concatenate([run.X for run in group])
             keys = [row.key for run in group for row in run.rows]
-            for i in front_of(F, np.concatenate([run.is_sound for run in group])):
-                found.setdefault(keys[i], (X[i], []))[1].append(label)
-        if not found:
-            return []
-        X = np.array([x for x, _ in found.values()])
-        evaluated = {split: self.problem.reevaluate(X, split) for split in self.splits}
-        points = [
-            self._point(key[:8], x, tuple(labels), {split: evaluated[split][i] for split in self.splits})
-            for i, (key, (x, labels)) in enumerate(found.items())
-        ]
-        return sorted(points, key=lambda point: tuple(point.F[self.split]))
+            sound = np.concatenate([run.is_sound for run in group])
+            gaps = self._gaps(F, sound)
+            gaps[front_of(F, sound)] = 0
+            near = 1.0 if self.deciding != self.split else 0.0
+            for i in np.flatnonzero(gaps <= near):
+                x, labels, gap = found.get(keys[i], (X[i], [], np.inf))
+                if label not in labels:
+                    labels.append(label)
+                found[keys[i]] = x, labels, min(gap, gaps[i])
+        within = sorted(gap for _, _, gap in found.values() if gap)
+        limit = within[NEAR - 1] if len(within) > NEAR else np.inf
+        return {key: value for key, value in found.items() if value[2] <= limit}
 
-    def _point(self, name: str, x: np.ndarray, found_by: tuple[str, ...], evaluated: Mapping[str, Any]) -> Point:
-        subnetwork = self.problem.subnetwork(x)
-        names = self.problem.task.all_metrics
-        metrics = {split: {n: float(one.get(n)) for n in names} for split, one in evaluated.items()}
-        objectives = {split: one.F for split, one in evaluated.items()}
-        others = self.references if found_by else []
-        beaten = {
-            split: tuple(other.name for other in others if dominates(f, other.F[split]))
-            for split, f in objectives.items()
-        }
-        on_front = {split: bool(one.get("on_front")) for split, one in evaluated.items()}
-        cost, stitches = subnetwork.cost, subnetwork.n_stitches
-        return Point(name, subnetwork.key, x, cost, stitches, found_by, metrics, objectives, beaten, on_front)
+    def _gaps(self, F: np.ndarray, sound: np.ndarray) -> np.ndarray:
+        """How far each evaluation [n] is above its own algorithm's front, in standard errors; infinite if it is below the
+        floor, or if the metric's standard error is not known."""
+        gaps = np.full(len(F), np.inf)
+        metric, n = self.problem.metric, len(self.problem.task[self.split])
+        counts = sound & (F[:, 1] <= self.problem.hv_ref_point[1])
+        if (metric.best, metric.worst) != (1.0, 0.0) or not counts.any():
+            return gaps
+        rows = np.flatnonzero(counts)
+        rows = rows[np.lexsort((F[rows, 1], F[rows, 0]))]
+        best = np.minimum.accumulate(F[rows, 1])
+        error = np.sqrt(np.maximum(best * (1 - best), 1 / n) / n)  # of a mean over n images, at most
+        gaps[rows] = np.maximum(
+            (F[rows, 1] - best) / error, 1e-9
+        )  # those on the front itself are told apart by `front_of`
+        return gaps
+
+    def _point(
+        self, name: str, x: np.ndarray, found_by: Sequence[str], evaluated: Mapping[str, Population], i: int
+    ) -> Point:
+        metrics = self.problem.task.all_metrics
+        measured = {split: Measured.of(evaluated[split][i], metrics) for split in self.splits}
+        return Point.of(self.problem, name, x, found_by, measured)
 
     @cached_property
     def found(self) -> list[Point]:
-        """The networks on the front that are no references, and that none found by another algorithm dominates."""
+        """The networks on the front that are no references, and that no other found dominates on the deciding split."""
         known = {point.key for point in self.references}
-        return [point for point in self.front if point.key not in known and point.on_front[self.split]]
+        F = np.array([point.F[self.deciding] for point in self.front]).reshape(-1, 2)
+        return [p for p, kept in zip(self.front, on_front(F), strict=True) if kept and p.key not in known]
+
+    # ---------------------------------------------------------------------------------------------------------- choosing
+
+    @cached_property
+    def best_reference(self) -> Point:
+        """The reference with the least error on the deciding split, of equals the cheapest."""
+        return min(self.references, key=lambda point: (point.F[self.deciding][1], point.multiply_adds))
+
+    @cached_property
+    def recommended(self) -> Point | None:
+        """The cheapest network found that is as good as the best reference, on the deciding split, and better than every
+        reference that costs no more; None if there is none. See `Against.is_as_good`."""
+        for point in sorted(self.found, key=lambda point: point.F[self.deciding][0]):
+            against = point.against[self.deciding]
+            cheaper = [r.name for r in self.references if r.F[self.deciding][0] <= point.F[self.deciding][0]]
+            if against[self.best_reference.name].is_as_good and all(
+                against[name].verdict == "better than" for name in cheaper
+            ):
+                return point
+        return None
 
     def choose(self, *, key: str | None = None, at_most: float | None = None, at_least: float | None = None) -> Point:
-        """One network on the front, judged on the split that was searched: by default the cheapest one that is as good as
-        the best reference, or the best one if none is.
+        """One network, judged on the deciding split: by default the recommended one. If there is none, a
+        `NothingToRecommendError` names the reference to use instead.
 
-        :param key: the one whose key begins so.
-        :param at_most: the best one, of equals the cheapest, of at most so many multiply-adds.
-        :param at_least: the cheapest one whose metric is at least so good.
+        :param key: the one whose key, or name, begins so; references count.
+        :param at_most: the best one on the front, of equals the cheapest, of at most so many multiply-adds.
+        :param at_least: the cheapest one on the front whose metric is at least so good.
         """
-        if not self.front:
-            raise ValueError("these runs found no network: all evaluations failed, or none meets the constraint.")
-        metric = self.problem.task.metric
-
-        def error_first(point: Point) -> tuple[float, int]:
-            return point.F[self.split][1], point.multiply_adds
-
-        best = min(self.front, key=error_first)
         if key is not None:
-            found = [point for point in self.front if point.key.startswith(key)]
+            everything = {point.key: point for point in [*self.references, *self.front]}.values()
+            found = [point for point in everything if point.key.startswith(key) or point.name == key]
             if len(found) != 1:
                 some = ", ".join(point.name for point in self.front[:20])
                 raise ValueError(
                     f"{len(found) or 'no'} networks on the front have a key like {key!r}. There are {some}."
                 )
             return found[0]
+        if not self.front:
+            raise NothingToRecommendError(
+                "these runs found no network: all evaluations failed, or none meets the constraint."
+            )
+        metric, split = self.problem.task.metric, self.deciding
+
+        def error_first(point: Point) -> tuple[float, int]:
+            return point.F[split][1], point.multiply_adds
+
         if at_most is not None:
             found = [point for point in self.front if point.multiply_adds <= at_most]
             if not found:
-                least = self.front[0].multiply_adds
+                least = min(point.multiply_adds for point in self.front)
                 raise ValueError(f"no network on the front costs at most {at_most:,.0f}; the cheapest costs {least:,}.")
             return min(found, key=error_first)
-        if at_least is None:
-            limit = min(point.F[self.split][1] for point in self.references)
-        else:
+        if at_least is not None:
             limit = self.problem.metric.error(at_least)
-        found = [point for point in self.front if point.F[self.split][1] <= limit]
-        if not found and at_least is not None:
-            reached = best.metrics[self.split][metric]
-            raise ValueError(f"no network on the front reaches {metric} {at_least:g}; the best has {reached:.4f}.")
-        return found[0] if found else best
+            found = [point for point in self.front if point.F[split][1] <= limit]
+            if not found:
+                reached = min(self.front, key=error_first).metrics[split][metric]
+                raise ValueError(f"no network on the front reaches {metric} {at_least:g}; the best has {reached:.4f}.")
+            return min(found, key=lambda point: point.multiply_adds)
+        if self.recommended is None:
+            raise NothingToRecommendError(self._nothing())
+        return self.recommended
+
+    def _nothing(self) -> str:
+        """That nothing is recommended, and which reference to use: the cheapest not distinguishable from the best."""
+        best, metric, split = self.best_reference, self.problem.task.metric, self.deciding
+        rows = {point.name: point.measured[split].each[metric] for point in self.references}
+        use = next(
+            r for r in self.references if paired(rows[r.name], rows[best.name], metric).verdict() != "worse than"
+        )
+        n = len(self.problem.task[split])
+        same = "" if use is best else f" (not distinguishable from {best.name})"
+        return (
+            f"nothing that was found is surely as good as {best.name}, on {n:,} {split} images, and better than every "
+            f"cheaper reference. Use {use.name}{same}, search longer, or ask for a network of the front by its key, cost "
+            f"or {metric}."
+        )
 
     def measure(self, subnetwork: Subnetwork) -> dict[str, dict[str, float]]:
-        """Every metric of a subnetwork, also one with stitches of its own, on the split that was searched and on test."""
+        """Every metric of a subnetwork, also one with stitches of its own, on the split that was searched, selection and
+        test."""
         task, engine = self.problem.task, self.problem.engine
-        splits = [split for split in dict.fromkeys([self.split, "test"]) if split in task.splits]
+        splits = [split for split in dict.fromkeys([self.split, "selection", "test"]) if split in task.splits]
         heads = self.problem.heads([subnetwork])
         evaluate = partial(engine.evaluate, [subnetwork], metrics=task.all_metrics, heads=heads, progress=True)
         return {split: dict(evaluate(split=task[split])[0].metrics) for split in splits}
@@ -191,60 +251,108 @@ class Report:
     # ------------------------------------------------------------------------------------------------------------ text
 
     def __str__(self) -> str:
-        return "\n".join([*self._points(), "", *self._verdict(), "", str(self.comparison)])
+        return "\n".join([*self._table(), "", *self._in_words(), "", *self._verdict(), "", str(self.comparison)])
 
-    def _points(self, most: int = 12) -> list[str]:
-        """References, and of what was found above the floor so many, evenly spread."""
-        metric, ensemble = self.problem.task.metric, max(point.multiply_adds for point in self.references)
-        shown = self._above_floor()
+    def _shown(self, most: int = 12) -> list[Point]:
+        """Of what was found above the floor so many, evenly spread, and the recommended one."""
+        shown = sorted(self._above_floor(), key=lambda point: point.multiply_adds)
         if len(shown) > most:
-            shown = [shown[i] for i in np.linspace(0, len(shown) - 1, most).round().astype(int)]
+            places = set(np.linspace(0, len(shown) - 1, most).round().astype(int))
+            shown = [p for i, p in enumerate(shown) if i in places or p is self.recommended]
+        return shown
+
+    def _table(self) -> list[str]:
+        metric, ensemble = self.problem.task.metric, max(point.multiply_adds for point in self.references)
         several = len(self.comparison.runs) > 1
         columns = [f"{metric}, {split}" for split in self.splits]
-        wins = [f"dominates on {split}" for split in self.splits]
-        rows = [["network", "multiply-adds", "of dearest", *columns, "stitches", *wins, *["found by"] * several]]
-        for point in [*self.references, *shown]:
+        rows = [["network", "multiply-adds", "of largest", *columns, "stitches", *["found by"] * several]]
+        for point in [*self.references, *self._shown()]:
             rows.append(
-                [point.name, f"{point.multiply_adds:,}", f"{point.multiply_adds / ensemble:.0%}"]
-                + [f"{point.metrics[split][metric]:.4f}" for split in self.splits]
+                [point.name + " ←" * (point is self.recommended), f"{point.multiply_adds:,}"]
+                + [f"{point.multiply_adds / ensemble:.0%}"]
+                + [self._with_interval(point, split) for split in self.splits]
                 + [f"{point.stitches}"]
-                + [", ".join(point.dominates[split]) for split in self.splits]
                 + [", ".join(point.found_by)] * several
             )
-        return table(rows)
+        return [*table(rows), "In parentheses: 95 % intervals."]
+
+    def _with_interval(self, point: Point, split: str) -> str:
+        metric = self.problem.task.metric
+        digits = decimals(len(self.problem.task[split]))
+        low, high = point.intervals[split][metric]
+        return f"{point.metrics[split][metric]:.{digits}f} ({low:.{digits}f}–{high:.{digits}f})"
+
+    def _in_words(self) -> list[str]:
+        """How what is shown compares with the references on the last split."""
+        split, shown = self.splits[-1], self._shown()
+        if not shown:
+            return []
+        test = "exact McNemar tests" if self.problem.task.metric == "accuracy" else "paired bootstrap tests"
+        head = f"On the same {len(self.problem.task[split]):,} {split} images ({test}, Holm's correction over these):"
+        width = max(len(point.name) for point in shown)
+        return [head, *(f"  {point.name:<{width}}  {in_words(point, split)}" for point in shown)]
 
     def _above_floor(self) -> list[Point]:
         """Those found whose error the plots and the hypervolume look at."""
         floor = self.problem.hv_ref_point[1]
-        return [point for point in self.found if point.F[self.split][1] <= floor]
+        return [point for point in self.found if point.F[self.deciding][1] <= floor]
 
     def _verdict(self) -> list[str]:
         floor = self.problem.hv_ref_point[1]
         bound = f"{1 - floor:g}" if self.problem.metric.best > self.problem.metric.worst else f"{floor:g}"
-        n, above = len(self.found), len(self._above_floor())
-        lines = [f"Found on the front: {n}, of which {above} are above the floor, {self.problem.task.metric} {bound}."]
+        n, above, metric = len(self.found), len(self._above_floor()), self.problem.task.metric
+        lines = [
+            f"Found: {n} networks on the front on {self.deciding}, {above} of them above the floor, {metric} {bound} (that "
+            "of the worst reference, rounded; plots and hypervolumes leave out what is below)."
+        ]
         if "test" in self.splits and n:
-            lines[0] += f" On test {sum(point.on_front['test'] for point in self.found)} of them are not dominated."
+            kept = sum(point.on_front["test"] for point in self.found)
+            lines[0] += f" On test, neither one another nor a reference dominates {kept} of them."
         for reference in self.references:
-            there = [point for point in self.found if reference.name in point.dominates[self.split]]
-            text = f"{len(there)} dominate {reference.name} on {self.split}"
-            if "test" in self.splits and there:
+            there = [point for point in self.found if reference.name in point.dominates[self.deciding]]
+            text = f"{len(there)} dominate {reference.name} on {self.deciding}"
+            if "test" in self.splits and there and self.deciding != "test":
                 text += f", {sum(reference.name in point.dominates['test'] for point in there)} of them still on test"
             lines.append(f"{text}.")
+        lines.append(self._recommendation())
+        if self.deciding == self.split:
+            lines.append(
+                f"This was judged on the {self.split} images that the search has seen, so it is optimistic: give the task a "
+                "selection split."
+            )
         return lines
+
+    def _recommendation(self) -> str:
+        point, best = self.recommended, self.best_reference
+        if point is None:
+            return f"Recommended: {self._nothing()}"
+        of_best = point.multiply_adds / best.multiply_adds
+        text = f"Recommended: {point.name}, {of_best:.0%} of {best.name}'s cost; on {self.deciding} it is as good"
+        if "test" in self.splits and self.deciding != "test":
+            pair = point.against["test"][best.name].paired
+            text += f", on test {pair.difference:+.4f} (95 % interval {pair.low:+.4f} to {pair.high:+.4f})"
+        return f"{text}."
 
     # ----------------------------------------------------------------------------------------------------------- plots
 
     def plot_fronts(self) -> Figure:
         fronts = {
             split: {
-                label: np.array([point.F[split] for point in self.front if label in point.found_by]).reshape(-1, 2)
+                label: np.array([self._bars(p, split) for p in self.front if label in p.found_by]).reshape(-1, 4)
                 for label in self.comparison.runs
             }
             for split in self.splits
         }
-        references = {split: {point.name: tuple(point.F[split]) for point in self.references} for split in self.splits}
-        return plot_fronts(fronts, references, metric=self.problem.task.metric)
+        references = {split: {p.name: self._bars(p, split) for p in self.references} for split in self.splits}
+        chosen = self.recommended
+        marked = None if chosen is None else (chosen.name, {split: tuple(chosen.F[split]) for split in self.splits})
+        return plot_fronts(fronts, references, metric=self.problem.task.metric, chosen=marked)
+
+    def _bars(self, point: Point, split: str) -> tuple[float, ...]:
+        """The objectives, and the ends of the error's interval."""
+        metric = self.problem.task.metric
+        low, high = sorted(self.problem.metric.error(end) for end in point.intervals[split][metric])
+        return (*point.F[split], low, high)
 
     def plot_hypervolume(self, *, over_time: bool = False) -> Figure:
         """Over evaluations, or over time: that since a run began where all runs have evaluated everything themselves,
@@ -274,45 +382,41 @@ class Report:
         X = run.X[:, :links]
         return X.sum(1), (X & run.active[:, :links]).sum(1)
 
-    def reliability(self, chosen: Point) -> dict[str, np.ndarray]:
+    def reliability(self, chosen: Point | None) -> dict[str, np.ndarray]:
         """Of the references and a network, on the last split: for each bin of the predicted class's probability the
         predictions, the sum of their probabilities, and those that are right [3, bins]."""
-        engine, split = self.problem.engine, self.problem.task[self.splits[-1]]
-        points = [*self.references, chosen]
-        subnetworks = [self.problem.subnetwork(point.x) for point in points]
-        heads = self.problem.heads(subnetworks) or [nn.Identity()] * len(points)
-        sums: list[Any] = [0] * len(points)
-        for images, labels in split.batches(engine.batch_size):
-            for i, outputs in enumerate(engine.predict(subnetworks, images)):
-                sums[i] = sums[i] + reliability(heads[i].cpu()(outputs), labels)
-        return {point.name: total.numpy() for point, total in zip(points, sums, strict=True)}
+        points = [*self.references, *([chosen] if chosen else [])]
+        rows = {point.name: point.measured[self.splits[-1]].each["calibration_error"] for point in points}
+        return {name: each.sum(0) for name, each in rows.items()}
 
     # ------------------------------------------------------------------------------------------------------------ files
 
     def write(self, folder: str | os.PathLike, chosen: Point | None = None) -> list[Path]:
         """Everything as files in a folder, made if need be: plots as PNG, tables as CSV, all in one as JSON.
 
-        :param chosen: the network that is drawn, and whose reliability is shown; by default `choose()`.
+        :param chosen: the network that is drawn, and whose reliability is shown; by default the recommended one, if there
+            is any.
         """
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        chosen = chosen or (self.choose() if self.front else None)
-        bins = {} if chosen is None else self.reliability(chosen)
+        chosen = chosen or self.recommended
+        bins = self.reliability(chosen)
         written = [
             _write_csv(folder / "front.csv", map(self._flat, [*self.references, *self.front])),
             _write_csv(folder / "evaluations.csv", self._evaluations()),
             _write_json(folder / "report.json", self._document(bins)),
         ]
+        names = [point.name for point in self.references]
         figures = {
             "fronts": self.plot_fronts,
             "hypervolume": self.plot_hypervolume,
             "hypervolume-time": lambda: self.plot_hypervolume(over_time=True),
+            "reliability": lambda: plot_reliability(bins, references=names),
         }
         if self.problem.codes is None:  # a code's variables are no links
             figures["stitches"] = self.plot_stitches
         if chosen is not None:
-            figures["reliability"] = lambda: plot_reliability(bins)
-            figures["subnetwork"] = lambda: draw_subnetwork(self.problem.subnetwork(chosen.x))
+            figures["subnetwork"] = lambda: draw_subnetwork(chosen.network)
         for name, draw in figures.items():
             draw().savefig(folder / f"{name}.png", dpi=150)
             written.append(folder / f"{name}.png")
@@ -323,12 +427,22 @@ class Report:
             "name": point.name,
             "key": point.key,
             "found_by": "; ".join(point.found_by),
+            "recommended": int(point is self.recommended),
             "multiply_adds": point.multiply_adds,
             "stitches": point.stitches,
         }
-        row |= {f"{split}_{name}": v for split, values in point.metrics.items() for name, v in values.items()}
+        for split, values in point.metrics.items():
+            for name, value in values.items():
+                low, high = point.intervals[split][name]
+                row |= {f"{split}_{name}": value, f"{split}_{name}_low": low, f"{split}_{name}_high": high}
         row |= {f"dominates_on_{split}": "; ".join(names) for split, names in point.dominates.items()}
         row |= {f"on_front_on_{split}": int(v) if point.found_by else "" for split, v in point.on_front.items()}
+        for split in self.splits:
+            for reference in self.references:
+                against = point.against[split].get(reference.name)
+                row[f"{split}_difference_from_{reference.name}"] = against.paired.difference if against else ""
+                row[f"{split}_p_{reference.name}"] = against.corrected if against else ""
+                row[f"{split}_verdict_{reference.name}"] = f"{against.verdict} {reference.name}" if against else ""
         return row | {"genotype": write_genotype(point.x)}
 
     def _evaluations(self) -> Iterable[dict[str, Any]]:
@@ -360,6 +474,8 @@ class Report:
                 "origin": self.problem.origin,
                 "metric": metric,
                 "ref_point": self.problem.hv_ref_point.tolist(),
+                "images": {split: len(self.problem.task[split]) for split in self.splits},
+                "deciding": self.deciding,
             },
             "runs": [
                 {"algorithm": label, "path": run.path.name, "evaluations": len(run)}
@@ -374,6 +490,19 @@ class Report:
             "front": [self._flat(point) for point in self.front],
             "reliability": {name: sums.tolist() for name, sums in bins.items()},
         }
+
+
+def in_words(point: Point, split: str) -> str:
+    """How a network compares with the references: better than a; not distinguishable from b, c."""
+    verdicts: dict[str, list[str]] = {}
+    for name, against in point.against[split].items():
+        verdicts.setdefault(against.verdict, []).append(name)
+    return "; ".join(f"{verdict} {', '.join(names)}" for verdict, names in verdicts.items())
+
+
+def decimals(n: int) -> int:
+    """How many decimals of a fraction so many images support."""
+    return max(2, math.ceil(math.log10(n) / 2 + 1))
 
 
 def _write_csv(path: Path, rows: Iterable[Mapping[str, Any]]) -> Path:

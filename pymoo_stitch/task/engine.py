@@ -11,10 +11,11 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakKeyDictionary, ref
 
+import numpy as np
 import torch
 from torch import nn
 from tqdm import tqdm
@@ -41,18 +42,23 @@ from .split import Split
 _NAN = "nan"
 """Beside the metrics: whether there was NaN among the predictions."""
 
-_Measure = Callable[[int, torch.Tensor, torch.Tensor], dict[str, Any]]
+_EACH = "each"
+"""Before the name of a metric: its statistics of each image."""
+
+_Measure = Callable[[int, torch.Tensor, torch.Tensor], dict[Any, Any]]
 """What is found in a subnetwork's outputs for a batch with its labels: named values that can be added."""
 
 
 @dataclass(frozen=True)
 class Outcome:
     """What came of evaluating one subnetwork: a value for each metric, its share of the time that was taken, and the
-    reason if it failed, else nothing. A failed one has the worst value of every metric."""
+    reason if it failed, else nothing. A failed one has the worst value of every metric. `each` has, if asked for, for each
+    metric the statistics of each image [n, …] (see `Metric`)."""
 
     metrics: dict[str, float]
     seconds: float
     failed: str = ""
+    each: dict[str, np.ndarray] = field(default_factory=dict)
 
 
 class Engine:
@@ -88,6 +94,7 @@ class Engine:
         metrics: Iterable[str],
         *,
         heads: Sequence[nn.Module | None] | None = None,
+        each: bool = False,
         progress: bool = False,
     ) -> list[Outcome]:
         """The metrics of each subnetwork on a split, in the order given, in one pass over it. A subnetwork that raises
@@ -95,6 +102,7 @@ class Engine:
 
         :param heads: for each subnetwork what turns its outputs into scores, None where there is no such thing; by
             default outputs are scores.
+        :param each: whether outcomes have the statistics of each image.
         :param progress: shows a progress bar on a terminal, if it takes more than two seconds.
         """
         start, metrics = time.perf_counter(), tuple(metrics)
@@ -105,7 +113,9 @@ class Engine:
             if heads is not None and heads[number] is None:
                 raise ValueError("no head can be fitted to it: what it gives for the calibration split is not finite")
             scores = output if heads is None else heads[number].to(output.device)(output)
-            return {_NAN: output.isnan().any()} | {name: METRICS[name].sums(scores, labels) for name in metrics}
+            found = {name: METRICS[name].each(scores, labels) for name in metrics}
+            kept = {(_EACH, name): [rows.cpu()] for name, rows in found.items()} if each else {}
+            return {_NAN: output.isnan().any()} | {name: rows.sum(0) for name, rows in found.items()} | kept
 
         sums, failed = self._sums(subnetworks, split, measure, progress)
         values = [
@@ -119,7 +129,8 @@ class Engine:
             wrong = [f"its {name} is {value}" for name, value in found.items() if not math.isfinite(value)]
             reason = failed[number] or ("it predicts NaN" if broken else ", ".join(wrong))
             worst = {name: METRICS[name].worst for name in metrics}
-            outcomes.append(Outcome(worst, seconds, reason) if reason else Outcome(found, seconds))
+            rows = {name: torch.cat(sums[number, (_EACH, name)]).numpy() for name in metrics if each and not reason}
+            outcomes.append(Outcome(worst, seconds, reason) if reason else Outcome(found, seconds, each=rows))
         return outcomes
 
     def outputs(self, subnetworks: Sequence[Subnetwork], split: Split) -> list[torch.Tensor | None]:

@@ -1,4 +1,4 @@
-"""How good predictions are. A metric is made of sums over the images, so that batches can be added up where they are."""
+"""How good predictions are. A metric is made of statistics of single images, which add up."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,28 +15,30 @@ BINS = 15
 
 @dataclass(frozen=True)
 class Metric:
-    """`sums(outputs, labels)` are the statistics of a batch, which add up over batches; `value(sums)` is the metric.
+    """`each(outputs, labels)` are the statistics of each image of a batch [B, …], `value(sums)` is the metric, given their
+    sum over images.
 
     Outputs are logits, classes in the second dimension; labels are one class per image [B] or per pixel [B, H, W]. `best`
     and `worst` are the ends of its range."""
 
-    sums: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+    each: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
     value: Callable[[torch.Tensor], float]
     best: float = 1.0
     worst: float = 0.0
     dense: bool | None = None  # for labels per pixel only, per image only, or both
+
+    def sums(self, outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """The statistics of a batch."""
+        return self.each(outputs, labels).sum(0)
 
     def error(self, value: float) -> float:
         """What is to be minimised: 1 − value of a metric that should be large, else the value."""
         return 1 - value if self.best > self.worst else value
 
 
-def _rows(outputs: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Logits [N, C] and labels [N] of all images, or of all pixels that count."""
-    if labels.ndim == 1:
-        return outputs, labels
-    counts = labels != IGNORED
-    return outputs.movedim(1, -1)[counts], labels[counts]
+def _counted(labels: torch.Tensor) -> torch.Tensor:
+    """Which labels count, for each image [B, pixels], of labels per image [B, 1]."""
+    return torch.ones_like(labels, dtype=torch.bool)[:, None] if labels.ndim == 1 else (labels != IGNORED).flatten(1)
 
 
 def _mean(sums: torch.Tensor) -> float:
@@ -44,25 +46,23 @@ def _mean(sums: torch.Tensor) -> float:
     return total / count if count else 0.0
 
 
-def _pair(total: torch.Tensor, count: torch.Tensor | int) -> torch.Tensor:
-    return torch.stack([total.double(), torch.as_tensor(count, dtype=torch.float64, device=total.device)])
-
-
 def _accuracy(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    return _pair((outputs.argmax(1) == labels).sum(), len(labels))
+    right = outputs.argmax(1) == labels
+    return torch.stack([right, torch.ones_like(right)], 1).double()
 
 
 def _pixel_accuracy(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    counts = labels != IGNORED
-    right = ((outputs.argmax(1) == labels) & counts).flatten(1).sum(1)
-    pixels = counts.flatten(1).sum(1)
-    return _pair((right.double() / pixels.clamp_min(1)).sum(), (pixels > 0).sum())
+    counts = _counted(labels)
+    right = ((outputs.argmax(1) == labels).flatten(1) & counts).sum(1)
+    pixels = counts.sum(1)
+    return torch.stack([right.double() / pixels.clamp_min(1), pixels > 0], 1)
 
 
 def _confusion(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    classes, counts = outputs.shape[1], labels != IGNORED
-    pairs = labels[counts] * classes + outputs.argmax(1)[counts]
-    return torch.bincount(pairs, minlength=classes**2).view(classes, classes)
+    images, classes, counts = len(labels), outputs.shape[1], labels != IGNORED
+    image = torch.arange(images, device=labels.device).view(-1, 1, 1).expand_as(labels)
+    places = (image * classes + labels) * classes + outputs.argmax(1)
+    return torch.bincount(places[counts], minlength=images * classes**2).view(images, classes, classes)
 
 
 def _mean_iou(confusion: torch.Tensor) -> float:
@@ -80,19 +80,29 @@ _WORST_CROSS_ENTROPY = 100.0
 
 
 def _cross_entropy(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    logits, labels = _rows(outputs, labels)
-    return _pair(F.cross_entropy(logits, labels, reduction="sum"), len(labels))
+    counts = _counted(labels)
+    valid = labels.where(counts.view_as(labels), 0)
+    loss = F.cross_entropy(outputs, valid, reduction="none").view_as(counts).double()
+    return torch.stack([loss.where(counts, 0).sum(1), counts.sum(1)], 1)
+
+
+def _reliability(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    images, counts = len(labels), _counted(labels)
+    probability, predicted = outputs.softmax(1).max(1)
+    bins = (probability.nan_to_num() * BINS).long().clamp_max(BINS - 1).view_as(counts)
+    places = bins + BINS * torch.arange(images, device=labels.device)[:, None]
+    columns = (
+        torch.stack([torch.ones_like(probability), probability, predicted == labels]).double().view(3, *counts.shape)
+    )
+    sums = torch.zeros(3, images * BINS, dtype=torch.float64, device=outputs.device)
+    return sums.index_add_(1, places[counts], columns[:, counts]).view(3, images, BINS).movedim(1, 0)
 
 
 def reliability(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     """For each of `BINS` equal bins of the predicted class's probability: predictions, the sum of their probabilities,
     right ones, [3, BINS]. They add up over batches; the calibration error is made of them, and `report.plot_reliability`
     shows them. Logits and labels are as in `Metric`."""
-    logits, labels = _rows(outputs, labels)
-    probability, predicted = logits.softmax(1).max(1)
-    bins = (probability.nan_to_num() * BINS).long().clamp_max(BINS - 1)
-    columns = torch.stack([torch.ones_like(probability), probability, predicted == labels]).double()
-    return torch.zeros(3, BINS, dtype=torch.float64, device=outputs.device).index_add_(1, bins, columns)
+    return _reliability(outputs, labels).sum(0)
 
 
 def _calibration_error(sums: torch.Tensor) -> float:
@@ -105,7 +115,7 @@ METRICS: dict[str, Metric] = {
     "pixel_accuracy": Metric(_pixel_accuracy, _mean, dense=True),
     "mean_iou": Metric(_confusion, _mean_iou, dense=True),
     "cross_entropy": Metric(_cross_entropy, _bounded_mean, best=0.0, worst=_WORST_CROSS_ENTROPY),
-    "calibration_error": Metric(reliability, _calibration_error, best=0.0, worst=1.0),
+    "calibration_error": Metric(_reliability, _calibration_error, best=0.0, worst=1.0),
 }
-"""Top-1 accuracy; [G]'s accuracy of segmentations, the mean over images of the part of pixels that are right; the mean
+"""Top-1 accuracy; [G]'s accuracy of segmentations, the mean over images of the fraction of pixels that are right; the mean
 over classes of intersection over union; mean cross-entropy in nats, at most 100; expected calibration error."""

@@ -18,7 +18,9 @@ class Task:
     used; what is sent to another process is the dataset, not the images.
 
     :param validation: what a search evaluates on.
-    :param test: what its front is evaluated on again.
+    :param selection: what one chooses on among the networks that a search found. Without it, a choice is made on images
+        that the search has seen, and looks better than it is.
+    :param test: what is reported; nothing is decided on it.
     :param calibration: images to fit stitches on, with or without labels.
     :param metrics: names from `METRICS`, the objective first; "accuracy" by default, of labels per pixel
         "pixel_accuracy".
@@ -31,6 +33,7 @@ class Task:
         self,
         *,
         validation: Any,
+        selection: Any = None,
         test: Any = None,
         calibration: Any = None,
         metrics: Sequence[str] | str | None = None,
@@ -38,7 +41,7 @@ class Task:
         head: Head | None = None,
     ):
         self.classes = None if classes is None else _class_names(classes)
-        given = {"calibration": calibration, "validation": validation, "test": test}
+        given = {"calibration": calibration, "validation": validation, "selection": selection, "test": test}
         self.splits = {name: Split(name, source) for name, source in given.items() if source is not None}
         self._check_order()
         dense = self["validation"].is_dense

@@ -13,7 +13,8 @@ from scipy.stats import rankdata
 from pymoo_stitch import Comparison, Run, compare
 from pymoo_stitch.algorithms import GOMEA, LKGOMEA, AsyncGA, nsga2
 from pymoo_stitch.evaluations import RunTime
-from pymoo_stitch.report.comparison import _p_value, holm
+from pymoo_stitch.report.comparison import _p_value
+from pymoo_stitch.util.statistics import holm
 
 ALGORITHMS = {"GOMEA": lambda: GOMEA(pop_size=16), "NSGA-II": lambda: nsga2(pop_size=16)}
 REF_POINT = np.array([1.0, 1.0])

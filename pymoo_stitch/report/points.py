@@ -1,0 +1,206 @@
+"""Networks as points: what is known of each on every split, how sure that is, and how it compares with the references."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from pymoo.core.individual import Individual
+from torch import nn
+
+from ..problem import StitchProblem
+from ..supernet import Subnetwork
+from ..task import METRICS
+from ..util.fronts import dominates
+from ..util.statistics import Paired, bootstrap, holm, mcnemar, paired_bootstrap, wilson
+
+TOLERANCE = 0.005
+"""How much worse than a reference a network may be, by the 95 % interval of the difference, and still be called as good."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What is known of a network on a split: its multiply-adds, the value of each metric, and the statistics of each
+    image [n, …] (see `task.Metric`)."""
+
+    cost: float
+    metrics: Mapping[str, float]
+    each: Mapping[str, np.ndarray]
+
+    @classmethod
+    def of(cls, individual: Individual, metrics: Sequence[str]) -> "Measured":
+        """What an evaluation found."""
+        return cls(individual.F[0], {name: float(individual.get(name)) for name in metrics}, individual.get("each"))
+
+
+@dataclass(frozen=True)
+class Against:
+    """A network compared with a reference on the same images.
+
+    :param corrected: the p-value, by Holm's correction over all networks that are shown.
+    """
+
+    paired: Paired
+    corrected: float
+
+    @property
+    def verdict(self) -> str:
+        """ "better than", "worse than" or "not distinguishable from"."""
+        return self.paired.verdict(self.corrected)
+
+    @property
+    def is_as_good(self) -> bool:
+        """Whether it is at least as good on these images, and surely not worse by more than `TOLERANCE`.
+
+        Not to be distinguishably worse is not enough. Of many networks, each a little worse and cheaper than the last, the
+        cheapest that no test tells from the reference is one that had luck, and as a rule one that is worse."""
+        return self.paired.difference >= 0 and self.paired.low >= -TOLERANCE
+
+
+@dataclass(frozen=True, eq=False)
+class Point:
+    """A network that runs found, or a reference, with all that is known of it. By the names of the splits:
+
+    :param name: of a reference; of others the beginning of their key.
+    :param network: the network itself, with `module()` and `export(path)`.
+    :param x: its genotype.
+    :param found_by: the algorithms on whose front it is, or within a standard error of it.
+    :param measured: all that was measured.
+    :param metrics: each metric's value.
+    :param intervals: the ends of each metric's 95 % interval.
+    :param F: the objectives [2].
+    :param dominates: the names of the references that it dominates.
+    :param on_front: whether neither a reference nor another network that was found dominates it.
+    :param against: how it compares with each reference, by name.
+    """
+
+    name: str
+    network: Subnetwork
+    x: np.ndarray
+    found_by: tuple[str, ...]
+    measured: Mapping[str, Measured]
+    metrics: Mapping[str, Mapping[str, float]]
+    intervals: Mapping[str, Mapping[str, tuple[float, float]]]
+    F: Mapping[str, np.ndarray]
+    dominates: Mapping[str, tuple[str, ...]]
+    on_front: Mapping[str, bool]
+    against: Mapping[str, Mapping[str, Against]]
+
+    @classmethod
+    def of(
+        cls,
+        problem: StitchProblem,
+        name: str,
+        x: np.ndarray,
+        found_by: Sequence[str],
+        measured: Mapping[str, Measured],
+    ) -> "Point":
+        """A point that has not been compared with others yet."""
+        metric = problem.task.metric
+        return cls(
+            name,
+            problem.subnetwork(x),
+            x,
+            tuple(found_by),
+            measured,
+            {split: one.metrics for split, one in measured.items()},
+            {split: {m: interval(rows, m) for m, rows in one.each.items()} for split, one in measured.items()},
+            {s: np.array([one.cost, problem.metric.error(one.metrics[metric])]) for s, one in measured.items()},
+            dict.fromkeys(measured, ()),
+            dict.fromkeys(measured, True),
+            {split: {} for split in measured},
+        )
+
+    @property
+    def key(self) -> str:
+        return self.network.key
+
+    @property
+    def multiply_adds(self) -> int:
+        return self.network.cost
+
+    @property
+    def stitches(self) -> int:
+        return self.network.n_stitches
+
+    def module(self, device: torch.device | str | None = None) -> nn.Module:
+        """A plain PyTorch module."""
+        return self.network.module(device)
+
+    def export(self, path: Any, **options: Any) -> dict[str, Any]:
+        """Write it to a file that needs torch alone, or to ONNX: as `Subnetwork.export`."""
+        return self.network.export(path, **options)
+
+
+def compared(points: Sequence[Point], references: Sequence[Point], metric: str) -> list[Point]:
+    """The points, compared with one another and with the references on every split."""
+    found: list[dict[str, Any]] = [{"dominates": {}, "on_front": {}, "against": {}} for _ in points]
+    for split in points[0].F if points else ():
+        everything = np.array([point.F[split] for point in [*points, *references]])
+        for point, judged in zip(points, found, strict=True):
+            f = point.F[split]
+            judged["dominates"][split] = tuple(r.name for r in references if dominates(f, r.F[split]))
+            better = (everything <= f).all(1) & (everything < f).any(1)
+            judged["on_front"][split] = not better.any()
+            judged["against"][split] = {}
+        for reference in references:
+            pairs = [
+                paired(p.measured[split].each[metric], reference.measured[split].each[metric], metric) for p in points
+            ]
+            for judged, pair, corrected in zip(found, pairs, holm([p.p_value for p in pairs]), strict=True):
+                judged["against"][split][reference.name] = Against(pair, corrected)
+    return [replace(point, **judged) for point, judged in zip(points, found, strict=True)]
+
+
+def interval(rows: np.ndarray, metric: str) -> tuple[float, float]:
+    """The 95 % interval of a metric: Wilson's of an accuracy, else by a bootstrap over the images.
+
+    :param rows: the statistics of each image [n, …].
+    """
+    if metric == "accuracy":
+        return wilson(rows[:, 0].sum(), len(rows))
+    return bootstrap(rows, _value(metric))
+
+
+def paired(first: np.ndarray, second: np.ndarray, metric: str) -> Paired:
+    """By how much the first is better by a metric, on the same images: McNemar's exact test of an accuracy, else a
+    bootstrap over the images.
+
+    :param first, second: the statistics of each image [n, …].
+    """
+    if metric == "accuracy":
+        return mcnemar(first[:, 0] > 0, second[:, 0] > 0)
+    sign = 1 if METRICS[metric].best > METRICS[metric].worst else -1
+    value = _value(metric)
+    return paired_bootstrap(first, second, lambda sums: sign * value(sums))
+
+
+def _value(metric: str) -> Callable[[np.ndarray], float]:
+    return lambda sums: METRICS[metric].value(torch.from_numpy(np.ascontiguousarray(sums)))
+
+
+def noise(problem: StitchProblem) -> list[str]:
+    """What the images of the search can tell and what not, as sentences: which references differ by less than chance makes
+    of a difference, and how many images would be needed."""
+    references, metric = problem.references(), problem.task.metric
+    n, split = len(problem.task[problem.split]), problem.split
+    names = [str(name) for name in references.get("name")]
+    rows = [one.get("each")[metric] for one in references]
+    lines = []
+    for i, first in enumerate(names):
+        for j in range(i + 1, len(names)):
+            pair = paired(rows[i], rows[j], metric)
+            chance, difference = (pair.high - pair.low) / 2, abs(pair.difference)
+            if difference >= chance:
+                continue
+            images = (
+                f"about {round(n * (chance / difference) ** 2, -2):,.0f} images would tell"
+                if difference
+                else ("no number of images like these would tell")
+            )
+            lines.append(
+                f"On these {n:,} {split} images, {first} and {names[j]} differ by {difference:.4f}, and chance makes "
+                f"differences of {chance:.4f} of such networks: {images}."
+            )
+    return lines

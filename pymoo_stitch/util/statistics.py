@@ -1,0 +1,116 @@
+"""How sure one can be of what was measured on a sample of images.
+
+Statistics of images are arrays [n, …], one row per image, which add up over images: whatever is measured is a function of
+their sum. That is all a bootstrap over images needs.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from scipy.stats import binomtest, norm
+
+LEVEL = 0.05
+"""What is less likely than this by chance counts as a difference; intervals cover 1 − LEVEL."""
+
+RESAMPLES = 1_000
+"""Of a bootstrap."""
+
+Value = Callable[[np.ndarray], float]
+"""A measure as a function of summed statistics."""
+
+
+@dataclass(frozen=True)
+class Paired:
+    """Two networks compared on the same images.
+
+    :param difference: by how much the first is better; negative if it is worse.
+    :param low, high: the 95 % interval of the difference.
+    :param p_value: two-sided, of there being no difference.
+    """
+
+    difference: float
+    low: float
+    high: float
+    p_value: float
+
+    def verdict(self, p_value: float | None = None) -> str:
+        """ "better than", "worse than" or "not distinguishable from".
+
+        :param p_value: to judge by instead of its own: one that was corrected for many comparisons.
+        """
+        if (self.p_value if p_value is None else p_value) >= LEVEL or not self.difference:
+            return "not distinguishable from"
+        return "better than" if self.difference > 0 else "worse than"
+
+
+def wilson(successes: float, n: int) -> tuple[float, float]:
+    """Wilson's 95 % interval of a fraction."""
+    z = norm.ppf(1 - LEVEL / 2)
+    middle = (successes + z * z / 2) / (n + z * z)
+    half = z / (n + z * z) * math.sqrt(max(0.0, successes * (n - successes) / n + z * z / 4))
+    return max(0.0, middle - half), min(1.0, middle + half)
+
+
+def mcnemar(first: np.ndarray, second: np.ndarray) -> Paired:
+    """The exact McNemar test, and the interval of Agresti and Min (2005) for the difference of paired fractions.
+
+    :param first, second: whether each was right on each image, booleans [n].
+    """
+    n = len(first)
+    won, lost = int((first & ~second).sum()), int((second & ~first).sum())
+    p_value = binomtest(won, won + lost).pvalue if won + lost else 1.0
+    a, b, m = won + 0.5, lost + 0.5, n + 2
+    middle, error = (a - b) / m, math.sqrt(a + b - (a - b) ** 2 / m) / m
+    half = norm.ppf(1 - LEVEL / 2) * error
+    return Paired((won - lost) / n, middle - half, middle + half, float(p_value))
+
+
+def bootstrap(rows: np.ndarray, value: Value) -> tuple[float, float]:
+    """The 95 % percentile interval over images, the same every time.
+
+    :param rows: statistics [n, …].
+    """
+    found = _resampled(rows, value)
+    low, high = np.quantile(found, (LEVEL / 2, 1 - LEVEL / 2))
+    return float(low), float(high)
+
+
+def paired_bootstrap(first: np.ndarray, second: np.ndarray, value: Value) -> Paired:
+    """Both networks on the same resampled images.
+
+    :param first, second: statistics [n, …].
+    :param value: larger is better.
+    """
+    found = _resampled(first, value) - _resampled(second, value)
+    difference = value(first.sum(0)) - value(second.sum(0))
+    low, high = np.quantile(found, (LEVEL / 2, 1 - LEVEL / 2))
+    tail = 1 + min((found <= 0).sum(), (found >= 0).sum())
+    return Paired(difference, float(low), float(high), float(min(1.0, 2 * tail / (len(found) + 1))))
+
+
+def _resampled(rows: np.ndarray, value: Value) -> np.ndarray:
+    """The measure on each of `RESAMPLES` resamples of the images."""
+    n = len(rows)
+    sums = _weights(n) @ rows.reshape(n, -1).astype(float)
+    return np.array([value(total.reshape(rows.shape[1:])) for total in sums])
+
+
+@lru_cache(maxsize=2)
+def _weights(n: int) -> np.ndarray:
+    """How often each of n images is in each resample [RESAMPLES, n]."""
+    rng = np.random.default_rng(0)
+    return np.array([np.bincount(rng.integers(n, size=n), minlength=n) for _ in range(RESAMPLES)], dtype=float)
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Holm's step-down correction: the least is multiplied by the number of tests, the next by one less, and so on; what
+    is less likely than one before is as likely as that."""
+    order = np.argsort(p_values, kind="stable")
+    corrected, highest = [0.0] * len(p_values), 0.0
+    for rank, i in enumerate(order):
+        highest = max(highest, min(1.0, (len(p_values) - rank) * p_values[i]))
+        corrected[i] = float(highest)
+    return corrected
