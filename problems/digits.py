@@ -19,7 +19,7 @@ from ..supernet import Supernet
 from ..task import Task
 from . import supernets
 
-RECIPE = 4
+RECIPE = 5
 """To be raised when supernets of this problem come out differently, so that kept ones are not used any more."""
 
 CLASSES = tuple("0123456789")
@@ -27,7 +27,7 @@ UNIT = (0.0,), (1.0,)
 """No normalisation, but one that says so: the networks take images in [0, 1]."""
 
 EPOCHS, BATCH, RATE = 20, 32, 0.1
-NOISE = 0.2
+NOISE = 0.15
 """The standard deviation of the noise. With the sizes of the networks and the length of the training chosen on validation
 images so that there is something to find: networks that make mistakes, not the same ones."""
 
