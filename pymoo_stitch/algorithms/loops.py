@@ -17,19 +17,33 @@ EXEMPT = 1 / 20
 """The fraction of new proposals that are evaluated whatever the model says."""
 
 
+STALE = 200
+"""Proposals in a row that were known before an individual is renewed; at least four times those that are pending."""
+
+
 class Loops(Asynchronous):
     """Loops that propose a genotype, wait for its evaluation, make use of it, and propose the next.
 
     A proposal whose key is new is *screened*: it is evaluated if, by its exact cost and by the predicted error − ½ spread, it
     improves the individual or is dominated by nothing in the archive; and one in twenty whatever the model says.
 
+    While nothing that is proposed is new, an individual after the other is *renewed*: it becomes a mutated member of the archive.
+
     A subclass says what a loop proposes (`_first` and `_next` of its turn) and what it does with the result (`_compare`).
     """
 
-    earlier: ClassVar = {"screen": None}
+    earlier: ClassVar = {"screen": None, "renew": False}
+
+    def __init__(self, *, renew: bool = True, **options: Any):
+        """
+        :param renew: whether individuals are renewed when the population has converged.
+        """
+        super().__init__(**options)
+        self.renew = renew
 
     def _setup(self, problem: Problem, **kwargs: Any) -> None:
         super()._setup(problem, **kwargs)
+        self._renewed_at = 0  # proposals in a row that were known when an individual was renewed
         self._turns = self._since_reassigned = 0
         self._idle: deque[int] = deque()  # loops whose turn is over, the longest waiting first
         self._prediction: Prediction | None = None  # of the proposal that is being made
@@ -84,7 +98,11 @@ class Loops(Asynchronous):
 
     def _proceed(self, loop: int, was_first: bool) -> None:
         self._since_reassigned += 1
-        proposal = None if was_first else self._next(loop)
+        proposal = None
+        if self.renew and loop < self.pop_size and self._is_stale():
+            self._renew(loop)
+        elif not was_first:
+            proposal = self._next(loop)
         if proposal is None:
             self._turns += 1
             self._idle.append(loop)
@@ -109,6 +127,24 @@ class Loops(Asynchronous):
         self._propose(x, self._prediction, loop=loop)
         self._prediction = None
 
+    def _is_stale(self) -> bool:
+        """Whether proposals were known for long, and no individual was renewed since."""
+        known = self.evaluator.skipped_in_a_row
+        self._renewed_at = min(self._renewed_at, known)
+        return known - self._renewed_at >= max(STALE, 4 * self.n_pending)
+
+    def _renew(self, i: int) -> None:
+        """Let individual i begin with a mutated member of the archive."""
+        elite = self.archive.front(self.slack)
+        if len(elite):
+            x = elite[self.random_state.integers(len(elite))].X.copy()
+            x[self.random_state.random(x.size) < 1 / x.size] ^= True
+            x[self.random_state.integers(x.size)] ^= True
+            self._x[i], self._members[i] = x, None
+            self._f[i], self._violation[i] = -np.inf, np.inf
+            self._changes += 1
+        self._renewed_at = self.evaluator.skipped_in_a_row
+
     # ---- the screen
 
     def _is_worthwhile(self, x: np.ndarray, individuals: Sequence[int]) -> bool:
@@ -117,12 +153,15 @@ class Loops(Asynchronous):
             return True
         is_exempt = self.random_state.random() < EXEMPT
 
+        slack, bounds = self.slack, self._bounds()
+        present = [(i, self._rank(i, self._f[i], self._violation[i], bounds)) for i in individuals]
+
         def can_matter(cost: float, error: float) -> bool:
             f = np.array([cost, error])
             violation = float(self.annealing.violation(f, 0.0))
-            if any(self._improves(i, f, violation) for i in individuals):
+            if any(self._rank(i, f, violation, bounds) < rank for i, rank in present):
                 return True
-            return violation <= self.slack and not self.archive.has_better(f, self.slack)
+            return violation <= slack and not self.archive.has_better(f, slack)
 
         self._prediction = self._screen.admit(x, is_exempt, can_matter)
         return self._prediction is not None
@@ -139,9 +178,14 @@ class Loops(Asynchronous):
         """Whether a solution is better for individual i than what that is."""
         return self._rank(i, f, violation) < self._rank(i, self._f[i], self._violation[i])
 
-    def _rank(self, i: int, f: np.ndarray, violation: float) -> tuple[float, float]:
-        """How good a solution is for individual i, smaller is better: violation before objectives."""
-        ideal, worst = self._bounds()
+    def _rank(
+        self, i: int, f: np.ndarray, violation: float, bounds: tuple[np.ndarray, np.ndarray] | None = None
+    ) -> tuple[float, float]:
+        """How good a solution is for individual i, smaller is better: violation before objectives.
+
+        :param bounds: those of the population now, for who compares many.
+        """
+        ideal, worst = bounds or self._bounds()
         return max(0.0, violation - self.slack), float(tschebysheff(f, self._weights[i], ideal, worst))
 
     def _bounds(self) -> tuple[np.ndarray, np.ndarray]:

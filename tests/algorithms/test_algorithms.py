@@ -17,11 +17,17 @@ from pymoo.optimize import minimize
 from pymoo.termination import get_termination
 
 from pymoo_stitch import Evaluations
-from pymoo_stitch.algorithms import GOMEA, LKGOMEA, AsyncGA, Threshold, nsga2
+from pymoo_stitch.algorithms import GOMEA, LKGOMEA, AsyncGA, AsyncNSGA2, Threshold, nsga2
 from pymoo_stitch.algorithms.gomea import close
 from pymoo_stitch.runners import SimulatedRunner
 
-OURS = pytest.mark.parametrize("make", [AsyncGA, GOMEA, LKGOMEA])
+
+def async_nsga2(pop_size, n_pending=None, **options):
+    """With as many pending as the others have by default."""
+    return AsyncNSGA2(pop_size=pop_size, n_pending=n_pending or pop_size, **options)
+
+
+OURS = pytest.mark.parametrize("make", [async_nsga2, AsyncGA, GOMEA, LKGOMEA])
 
 
 class Counting(TrapInverseTrap):
@@ -120,7 +126,7 @@ def test_callback_history_and_display_fire_once_per_generation(make, capsys):
     )
     assert callback.calls == len(result.history) == 5
     printed = capsys.readouterr().out
-    for column in ("real", "skipped", "hv", "archive", "threshold", "pending", "utilisation"):
+    for column in ("real", "skipped", "screened", "hv", "archive", "threshold", "pending", "utilisation"):
         assert column in printed
     sizes = [entry.evaluator.requested for entry in result.history]
     assert sizes == sorted(sizes)
@@ -400,10 +406,10 @@ class Diary(LKGOMEA):
 
     goms = ()
 
-    def _begin(self, loop):
+    def _first(self, loop):
         self.goms = [*self.goms, []]
         self.of = getattr(self, "of", {}) | {loop: self.goms[-1]}
-        return super()._begin(loop)
+        return super()._first(loop)
 
     def _learn(self, loop):
         donors, subsets = super()._learn(loop)
