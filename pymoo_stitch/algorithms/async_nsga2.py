@@ -84,6 +84,7 @@ class AsyncNSGA2(Asynchronous):
             proposal = self._next()
             if proposal is None:
                 break
+            self._outlines.propose(proposal[0])
             self._propose(*proposal)
 
     def _next(self) -> tuple[np.ndarray, Prediction | None] | None:

@@ -17,17 +17,24 @@ EXEMPT = 1 / 20
 """The fraction of new proposals that are evaluated whatever the model says."""
 
 
-STALE = 200
-"""Proposals in a row that were known before an individual is renewed; at least four times those that are pending."""
+_TRIES = 100  # to find something new when an individual is renewed
+
+STAGNANT = 100
+"""Completions for each individual without a change of the archive, after which a population counts as converged."""
+
+KNOWN = 10
+"""Proposals in a row that were known before an individual of a converged population is renewed."""
 
 
 class Loops(Asynchronous):
     """Loops that propose a genotype, wait for its evaluation, make use of it, and propose the next.
 
     A proposal whose key is new is *screened*: it is evaluated if, by its exact cost and by the predicted error − ½ spread, it
-    improves the individual or is dominated by nothing in the archive; and one in twenty whatever the model says.
+    improves the individual or is dominated by nothing in the archive; and one in twenty whatever the model says. One whose key
+    is known is made if by its objectives it does.
 
-    While nothing that is proposed is new, an individual after the other is *renewed*: it becomes a mutated member of the archive.
+    When a population has converged, and asks for what is known, its individuals are *renewed* one after the other: they become
+    mutated members of the archive.
 
     A subclass says what a loop proposes (`_first` and `_next` of its turn) and what it does with the result (`_compare`).
     """
@@ -43,7 +50,8 @@ class Loops(Asynchronous):
 
     def _setup(self, problem: Problem, **kwargs: Any) -> None:
         super()._setup(problem, **kwargs)
-        self._renewed_at = 0  # proposals in a row that were known when an individual was renewed
+        self._improved_at = 0  # completions when the archive last changed
+        self._renewed_at = 0  # proposals in a row that were known when an individual was last renewed
         self._turns = self._since_reassigned = 0
         self._idle: deque[int] = deque()  # loops whose turn is over, the longest waiting first
         self._prediction: Prediction | None = None  # of the proposal that is being made
@@ -80,6 +88,8 @@ class Loops(Asynchronous):
         return loop < self.pop_size and self._members[loop] is None
 
     def _use(self, individual: Individual, violation: float, entered: bool) -> None:
+        if entered:
+            self._improved_at = self._completed
         loop = individual.get("loop")
         is_first = self._is_unknown(loop)
         if is_first:
@@ -98,11 +108,8 @@ class Loops(Asynchronous):
 
     def _proceed(self, loop: int, was_first: bool) -> None:
         self._since_reassigned += 1
-        proposal = None
-        if self.renew and loop < self.pop_size and self._is_stale():
-            self._renew(loop)
-        elif not was_first:
-            proposal = self._next(loop)
+        is_renewed = self._is_stale() and self._renew(loop)
+        proposal = None if was_first or is_renewed else self._next(loop)
         if proposal is None:
             self._turns += 1
             self._idle.append(loop)
@@ -118,6 +125,8 @@ class Loops(Asynchronous):
                 break
             loop = self._idle.popleft()
             x = self._x[loop].copy() if self._is_unknown(loop) else self._first(loop)
+            if x is None and (self._screen is not None or self._is_stagnant()) and self._renew(loop):
+                x = self._x[loop].copy()
             if x is None:
                 self._idle.append(loop)
             else:
@@ -127,23 +136,32 @@ class Loops(Asynchronous):
         self._propose(x, self._prediction, loop=loop)
         self._prediction = None
 
+    # ---- renewal
+
+    def _is_stagnant(self) -> bool:
+        return self._completed - self._improved_at >= STAGNANT * self.pop_size
+
     def _is_stale(self) -> bool:
-        """Whether proposals were known for long, and no individual was renewed since."""
+        """Whether the population has converged, and since the last renewal nothing was new."""
         known = self.evaluator.skipped_in_a_row
         self._renewed_at = min(self._renewed_at, known)
-        return known - self._renewed_at >= max(STALE, 4 * self.n_pending)
+        return known - self._renewed_at >= KNOWN and self._is_stagnant()
 
-    def _renew(self, i: int) -> None:
-        """Let individual i begin with a mutated member of the archive."""
+    def _renew(self, i: int) -> bool:
+        """Let individual i begin again with a mutated member of the archive, where that is wanted and something new is found."""
         elite = self.archive.front(self.slack)
-        if len(elite):
-            x = elite[self.random_state.integers(len(elite))].X.copy()
-            x[self.random_state.random(x.size) < 1 / x.size] ^= True
-            x[self.random_state.integers(x.size)] ^= True
-            self._x[i], self._members[i] = x, None
-            self._f[i], self._violation[i] = -np.inf, np.inf
-            self._changes += 1
+        if not self.renew or i >= self.pop_size or not len(elite):
+            return False
         self._renewed_at = self.evaluator.skipped_in_a_row
+        for attempt in range(_TRIES):
+            x = elite[self.random_state.integers(len(elite))].X.copy()
+            x[self.random_state.integers(x.size, size=1 + attempt // 10)] ^= True
+            if self._screen is None or self._outlines.is_new(x):
+                self._x[i], self._members[i] = x, None
+                self._f[i], self._violation[i] = -np.inf, np.inf
+                self._changes += 1
+                return True
+        return False
 
     # ---- the screen
 
@@ -163,6 +181,10 @@ class Loops(Asynchronous):
                 return True
             return violation <= slack and not self.archive.has_better(f, slack)
 
+        if not self._outlines.is_new(x):
+            known = self._screen.known(x)
+            return known is not None and can_matter(*known)
+        is_exempt = self.random_state.random() < EXEMPT
         self._prediction = self._screen.admit(x, is_exempt, can_matter)
         return self._prediction is not None
 

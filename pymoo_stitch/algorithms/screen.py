@@ -83,7 +83,7 @@ class Screen:
         self.screened = 0
         """Candidates that were screened out."""
         self._outlines = outlines
-        self._learned: set[Any] = set()  # keys
+        self._learned: dict[Any, float] = {}  # the error of each key
         self._out = 0  # candidates in a row that were screened out, when asked for one after another
         # Decisions that are not in the journal yet, and how many of them went into its row of this number.
         self._decisions: list[tuple[int, Prediction]] = []
@@ -105,8 +105,13 @@ class Screen:
         """Learn from an evaluation, from each subnetwork's once."""
         key, active, cost = self._outlines(x)
         if key not in self._learned:
-            self._learned.add(key)
+            self._learned[key] = float(error)
             self.model.add(x, active, cost, error)
+
+    def known(self, x: np.ndarray) -> tuple[float, float] | None:
+        """Cost and error of what was evaluated; None if it is still to be, or has failed."""
+        key, _, cost = self._outlines(x)
+        return (cost, self._learned[key]) if key in self._learned else None
 
     # ---- deciding
 
