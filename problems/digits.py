@@ -19,7 +19,7 @@ from ..supernet import Supernet
 from ..task import Task
 from . import supernets
 
-RECIPE = 5
+RECIPE = 6
 """To be raised when supernets of this problem come out differently, so that kept ones are not used any more."""
 
 CLASSES = tuple("0123456789")
@@ -27,7 +27,7 @@ UNIT = (0.0,), (1.0,)
 """No normalisation, but one that says so: the networks take images in [0, 1]."""
 
 EPOCHS, BATCH, RATE = 20, 32, 0.1
-NOISE = 0.15
+NOISE = 0.1
 """The standard deviation of the noise. With the sizes of the networks and the length of the training chosen on validation
 images so that there is something to find: networks that make mistakes, not the same ones."""
 
@@ -156,7 +156,7 @@ def _head(channels: int) -> list[nn.Module]:
     return [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, len(CLASSES))]
 
 
-def _residual(width: int = 10) -> nn.Module:
+def _residual(width: int = 12) -> nn.Module:
     return nn.Sequential(
         *_conv(1, width, 3),
         nn.ReLU(),
