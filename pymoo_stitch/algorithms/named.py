@@ -6,7 +6,7 @@ from .gomea import GOMEA, LKGOMEA
 from .nsga import nsga2
 
 ALGORITHMS = {
-    "async NSGA-II": AsyncNSGA2,
+    "async-NSGA-II": AsyncNSGA2,
     "LK-GOMEA": LKGOMEA,
     "GOMEA": GOMEA,
     "GA": AsyncGA,

@@ -22,7 +22,7 @@ from ..util.tables import table
 from .comparison import Comparison
 from .drawing import draw_subnetwork
 from .fronts import plot_fronts
-from .plots import plot_hypervolume, plot_reliability, plot_stitches
+from .plots import plot_hypervolume, plot_predictions, plot_reliability, plot_stitches
 from .points import Measured, Point, compared, paired
 from .runs import Run
 
@@ -389,6 +389,15 @@ class Report:
         rows = {point.name: point.measured[self.splits[-1]].each["calibration_error"] for point in points}
         return {name: each.sum(0) for name, each in rows.items()}
 
+    def _predictions(self) -> dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """Predicted errors, spreads and real errors of those algorithms that have a model."""
+        found = {}
+        for label, group in self.comparison.runs.items():
+            rows = [np.column_stack([run.predicted, run.F[:, 1]])[run.is_predicted] for run in group]
+            if sum(map(len, rows)):
+                found[label] = tuple(np.vstack(rows).T)
+        return found
+
     # ------------------------------------------------------------------------------------------------------------ files
 
     def write(self, folder: str | os.PathLike, chosen: Point | None = None) -> list[Path]:
@@ -415,6 +424,8 @@ class Report:
         }
         if self.problem.codes is None:  # a code's variables are no links
             figures["stitches"] = self.plot_stitches
+        if predictions := self._predictions():
+            figures["predictions"] = lambda: plot_predictions(predictions)
         if chosen is not None:
             figures["subnetwork"] = lambda: draw_subnetwork(chosen.network)
         for name, draw in figures.items():
@@ -459,6 +470,8 @@ class Report:
                         "worked": round(float(worked[i]), 4),
                         "multiply_adds": run.F[i, 0],
                         "error": run.F[i, 1],
+                        "predicted": row.notes.get("predicted", ""),
+                        "spread": row.notes.get("spread", ""),
                         "hypervolume": curve[i],
                         "nonzero_stitches": int(nonzero[i]),
                         "active_stitches": int(active[i]),
@@ -481,6 +494,7 @@ class Report:
                 {"algorithm": label, "path": run.path.name, "evaluations": len(run)}
                 | {"seed": run.seed, "pop_size": run.pop_size, "versions": run.about["versions"]}
                 | {"hypervolume": self.comparison.hypervolumes[label][run.seed]}
+                | {"screened": run.screened, "rank_correlation": run.rank_correlation()}
                 for label, group in self.comparison.runs.items()
                 for run in group
             ],

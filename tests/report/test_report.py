@@ -105,7 +105,7 @@ def test_files_hold_everything(report, runs, tmp_path):
     assert sorted(path.name for path in written) == sorted(path.name for path in (tmp_path / "new/folder").iterdir())
     assert {path.name for path in written} == {
         *("front.csv", "evaluations.csv", "report.json", "fronts.png", "hypervolume.png", "hypervolume-time.png"),
-        *("stitches.png", "reliability.png", "subnetwork.png"),
+        *("stitches.png", "predictions.png", "reliability.png", "subnetwork.png"),
     }
     for path in written:
         if path.suffix == ".png":
