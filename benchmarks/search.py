@@ -363,7 +363,31 @@ def speed(arguments):
         )
 
 
-PARTS = {"fronts": fronts, "clock": clock, "stitching": stitching, "pending": pending, "speed": speed}
+def workers(arguments):
+    """Own time per evaluation with a model, and what that leaves of many workers' time, on a simulated clock."""
+    for depth in (69, 227):
+        problem = TwoChains(depth, seed=0)
+        for make in (AsyncNSGA2, LKGOMEA, AsyncGA):
+            run = searched(problem, make(), 1_500, 1)
+            own = run["own"] / run["real"]
+            per_request = run["own"] / (run["real"] + run["skipped"])
+            said = f"{make.__name__}, {problem.n_var} variables: own time {1e3 * own:.2f} ms per evaluation, {1e3 * per_request:.2f} per request"
+            if make is AsyncNSGA2:
+                for n in (90, 1_000):
+                    algorithm = AsyncNSGA2(screen=None, runner=SimulatedRunner(n, 4.0, overhead=own))
+                    minimize(problem, algorithm, ("n_evals", 20 * n), seed=1, copy_algorithm=False)
+                    said += f"; utilisation of {n:,} workers at 4 s: {algorithm.runner.utilisation:.3f}"
+            print(said, flush=True)
+
+
+PARTS = {
+    "fronts": fronts,
+    "clock": clock,
+    "stitching": stitching,
+    "pending": pending,
+    "speed": speed,
+    "workers": workers,
+}
 ON_DEMAND = {"ready-made": ready_made}
 
 if __name__ == "__main__":

@@ -155,7 +155,9 @@ def crowding_distances(f: np.ndarray, rank: np.ndarray) -> np.ndarray:
     """How far the neighbours in the same rank are apart (n,), in units of the range of each objective: infinite at the ends, 0
     for all but the first of those with equal objectives."""
     extent = np.ptp(f, axis=0)
-    _, distinct = np.unique(np.column_stack([rank, f]), axis=0, return_index=True)  # by rank
+    by_rank = np.lexsort((*f.T, rank))
+    is_copy = np.append(False, (f[by_rank[1:]] == f[by_rank[:-1]]).all(1) & (np.diff(rank[by_rank]) == 0))
+    distinct = by_rank[~is_copy]
     of = rank[distinct]
     distance = np.zeros(len(f))
     for values in (f[distinct] / np.where(extent > 0, extent, 1)).T:
