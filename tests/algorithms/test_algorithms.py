@@ -27,6 +27,7 @@ def async_nsga2(pop_size, n_pending=None, **options):
     return AsyncNSGA2(pop_size=pop_size, n_pending=n_pending or pop_size, **options)
 
 
+LOOPS = pytest.mark.parametrize("make", [AsyncGA, GOMEA, LKGOMEA])
 OURS = pytest.mark.parametrize("make", [async_nsga2, AsyncGA, GOMEA, LKGOMEA])
 
 
@@ -85,7 +86,7 @@ def test_the_budget_is_met_exactly_and_no_genotype_is_evaluated_twice(make, budg
     assert {tuple(f) for f in result.archive.get("F")} == non_dominated([f for _, f in problem.seen])
 
 
-@OURS
+@LOOPS
 def test_skipped_evaluations_count_if_asked_to(make):
     evaluations = Evaluations(count_skipped=True)
     result = minimize(Counting(10), make(pop_size=16), ("n_evals", 300), seed=1, evaluator=evaluations)
