@@ -3,9 +3,12 @@ and what finetuning adds.
 
     python benchmarks/fitting.py --data ../shared/data
     python benchmarks/fitting.py --data ../shared/data --only imagenet
+    python benchmarks/fitting.py --only small
 
 `cifar10` is ResNet-20 and ResNet-56 trained on CIFAR-10, `imagenet` MobileNetV2 and EfficientNet-Lite0 with 200 images to fit
-on, `memory` the time and the peak memory of ResNet-50 and ResNeXt-50 with random weights, in a process of its own. The folder
+on, `small` networks trained on handwritten digits here and now, which needs no data and compares the degrees to which variance
+is restored where stitches are of another sort: in a family, between tokens, vectors, and maps of different sizes, and into layers
+without a norm after them, `memory` the time and the peak memory of ResNet-50 and ResNeXt-50 with random weights, in a process of its own. The folder
 holds `networks.py` with `load(name, normalized=False)`, `NETWORKS`, `cifar10(split)` and `imagenet()`. Subnetworks with k
 stitches are drawn at random with a fixed seed, their outputs uniform over both networks and the ensemble, and are the same for
 all methods.
@@ -20,9 +23,12 @@ import time
 
 import numpy as np
 import torch
+from torch import nn
+from torch.nn import functional as F
 from trained import cifar10_pair, imagenet_pair
 
-from pymoo_stitch import StitchProblem, Supernet, Task
+from pymoo_stitch import Family, Layout, Link, StitchProblem, Supernet, Task
+from pymoo_stitch.network import import_networks
 
 torch.set_num_threads(1)
 SEED = 2024
@@ -104,6 +110,107 @@ def compare(fitted, validation, labels, numbers, count):
         print(f"| {name} | {seconds / first_seconds:.2f} | " + " | ".join(cells) + " |")
 
 
+def digits():
+    """Images in [0, 1], 1×8×8, and labels, shuffled with a fixed seed."""
+    from sklearn.datasets import load_digits
+
+    images, labels = load_digits(return_X_y=True)
+    order = np.random.default_rng(0).permutation(len(labels))
+    return torch.tensor(images[order] / 16).float().view(-1, 1, 8, 8), torch.tensor(labels[order])
+
+
+def convolutional(width, stride=1, norm=nn.BatchNorm2d):
+    """A network with maps of two sizes and three layers of vectors; `norm` after each convolution."""
+
+    def block(inputs, outputs, stride=1):
+        convolution = nn.Conv2d(inputs, outputs, 3, stride, 1)
+        nn.init.kaiming_normal_(convolution.weight)  # without norms, others do not learn
+        return nn.Sequential(convolution, norm(outputs), nn.ReLU())
+
+    maps = block(1, width, stride), *(block(width, width) for _ in range(3))
+    halved = block(width, 2 * width, 2), *(block(2 * width, 2 * width) for _ in range(3))
+    vectors = nn.Flatten(), nn.Linear(8 * width, 48), nn.ReLU(), nn.Linear(48, 32), nn.ReLU(), nn.Linear(32, 10)
+    return nn.Sequential(*maps, *halved, nn.AdaptiveAvgPool2d(2), *vectors)
+
+
+def plain(width):
+    return convolutional(width, norm=lambda channels: nn.Identity())
+
+
+def transformer(width):
+    from timm.models import VisionTransformer
+
+    options = {"img_size": 8, "patch_size": 2, "in_chans": 1, "num_classes": 10, "num_heads": 4, "mlp_ratio": 2}
+    return VisionTransformer(embed_dim=width, depth=5, **options)
+
+
+def trained(modules, images, labels, epochs):
+    for module in modules:
+        optimizer, batches = torch.optim.AdamW(module.train().parameters()), -(-len(labels) // 50)
+        schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 5e-3, total_steps=epochs * batches)
+        for _ in range(epochs):
+            for rows in torch.randperm(len(labels)).split(50):
+                loss = F.cross_entropy(module(images[rows]), labels[rows])
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+                schedule.step()
+        module.eval()
+    return modules
+
+
+def vector_links(first, second):
+    """Both ways between the vectors of two networks that stand at the same place."""
+    pairs = zip(*([tap for tap in n.taps if tap.layout is Layout.VECTOR] for n in (first, second)), strict=True)
+    return [link for a, b in pairs for link in (Link(a, b), Link(b, a))]
+
+
+def small(count):
+    """A table: what stitches join, and the mean accuracy of subnetworks with k of them for each degree, the last being the one
+    that is chosen by default."""
+    images, labels = digits()
+    fitting, task = slice(0, 1_000), Task(validation=(images[1_000:], labels[1_000:]))
+
+    def pair(make, *arguments, epochs=6):
+        torch.manual_seed(1)
+        modules = trained([make(*each) for each in arguments], images[fitting], labels[fitting], epochs)
+        return import_networks(modules, images[:1])
+
+    maps, bare = pair(convolutional, (8,), (12,)), pair(plain, (8,), (12,))
+    sizes, tokens = pair(convolutional, (8,), (12, 2)), pair(transformer, (16,), (24,), epochs=30)
+    spaces = {
+        "maps, a batch norm after the stitch": Supernet.build(maps),
+        "maps, no norm after the stitch": Supernet.build(bare),
+        "maps of different sizes (`resize=True`)": Supernet.build(sizes, resize=True),
+        "vectors": Supernet(maps, vector_links(*maps)),
+        "tokens, a layer norm after the stitch": Supernet.build(tokens),
+        "family of convolutional networks": Family.build(maps, blocks={n.name: list("1234567") for n in maps}),
+        "family of transformers": Family.build(tokens),
+    }
+    print("| stitches between | best network | k | degree 0 | 0.5 | 1 | default |\n|" + "---|" * 7)
+    for what, space in spaces.items():
+        rng, found = np.random.default_rng(SEED), {}
+        if isinstance(space, Family):
+            genotypes = {1: space.codes[[subnetwork.n_stitches == 1 for subnetwork in space]]}
+        else:
+            numbers = (1, 2) if what == "vectors" else (1, 3)
+            genotypes = {k: np.array(with_stitches(space, k, count, rng)) for k in numbers}
+        for degree in (0, 0.5, 1, None):
+            report = space.fit(images[fitting], restore=degree, progress=False)
+            problem = StitchProblem(space, task)
+            best = 1 - problem.references().get("F")[:, 1].min()
+            for k, X in genotypes.items():
+                found[k, degree] = 1 - problem.reevaluate(X, "validation").get("F")[:, 1]
+        for k in genotypes:
+            cells = [f"{found[k, 0].mean():.3f}"]
+            for degree in (0.5, 1, None):
+                difference = found[k, degree] - found[k, 0]
+                error = 1.96 * difference.std(ddof=1) / np.sqrt(len(difference))
+                chosen = f"degree {report.degree:g}: " if degree is None else ""
+                cells.append(f"{chosen}{found[k, degree].mean():.3f} ({difference.mean():+.3f} ± {error:.3f})")
+            print(f"| {what} | {best:.3f} | {k} | " + " | ".join(cells) + " |", flush=True)
+
+
 def peak_memory(method):
     """Fit ResNet-50 and ResNeXt-50 at batch 32 and print time and peak memory of this process."""
     import timm
@@ -128,10 +235,10 @@ if __name__ == "__main__":
     parser.add_argument(
         "--data", type=pathlib.Path, default="../shared/data", help="folder with networks.py (default: ../shared/data)"
     )
-    parser.add_argument("--only", choices=["cifar10", "imagenet", "memory"], help="one part of the benchmark")
+    parser.add_argument("--only", choices=["cifar10", "imagenet", "small", "memory"], help="one part of the benchmark")
     parser.add_argument("--samples", type=int, default=16_384, help="samples for Adam (default: 16384)")
     parser.add_argument("--measured", type=int, default=500, help="validation images (default: 500)")
-    parser.add_argument("--count", type=int, help="subnetworks for each k (default: 40 for cifar10, 16 for imagenet)")
+    parser.add_argument("--count", type=int, help="subnetworks for each k (default: 40, for imagenet 16, small 20)")
     parser.add_argument("--finetuned", type=int, default=8_192, help="samples for finetuning (default: 8192)")
     parser.add_argument("--memory-of", choices=["least-squares", "adam"], help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -148,6 +255,8 @@ if __name__ == "__main__":
         compare(
             fit_imagenet(networks, images), validation[:measured], labels[:measured], (1, 3, 6), arguments.count or 16
         )
+    if only in (None, "small"):
+        small(arguments.count or 20)
     if only in (None, "memory"):
         for method in ("least-squares", "adam"):
             subprocess.run([sys.executable, __file__, "--memory-of", method], check=True)

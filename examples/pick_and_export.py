@@ -1,4 +1,4 @@
-"""Take a network home: pick one from the front, retrain its stitches, export it, and use it with torch alone.
+"""Take a network home: pick one, retrain its stitches, export it, and use it with torch alone.
 
 python examples/pick_and_export.py
 python examples/pick_and_export.py --output network.pt2 --retrain 4096
@@ -11,7 +11,6 @@ from pymoo.optimize import minimize
 
 from pymoo_stitch import Evaluations, Report, Run, get_problem
 from pymoo_stitch.algorithms import LKGOMEA
-from pymoo_stitch.report import describe_subnetwork
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--budget", type=int, default=500, help="evaluations (default: %(default)s)")
@@ -24,12 +23,13 @@ evaluations = Evaluations(journal="pick.sqlite", progress=True)
 minimize(problem, LKGOMEA(pop_size=64), ("n_evals", arguments.budget), seed=1, evaluator=evaluations)
 
 report = Report([Run.read("pick.sqlite")], problem)
-chosen = report.choose()  # the cheapest that is as good as the best reference; or key=, at_most=, at_least=
-subnetwork = problem.subnetwork(chosen.x)
-print(report, "\n\n", describe_subnetwork(subnetwork), sep="")
-if arguments.retrain and subnetwork.n_stitches:
-    subnetwork.retrain(problem.task["calibration"].source, samples=arguments.retrain)
-subnetwork.export(arguments.output, classes=problem.task.classes, metrics=report.measure(subnetwork))
+print(report)
+most = 0.5 * report.references[-1].multiply_adds
+chosen = report.recommended or report.choose(at_most=most)  # chosen on selection images; or key=, at_least=
+network = chosen.network  # a subnetwork or a cascade of them
+if arguments.retrain and not chosen.is_cascade and network.n_stitches:
+    network.retrain(problem.task["calibration"].source, samples=arguments.retrain)
+network.export(arguments.output, classes=problem.task.classes, metrics=report.measure(network))
 
 network = torch.export.load(arguments.output).module()  # from here on, torch alone
 images, labels = next(problem.task["test"].batches(100))

@@ -34,7 +34,7 @@ for name, result in results.items():
 plot.add(problem.references().get("F"), marker="x", color="black", label="references")
 plot.save(folder / "scatter.png")
 
-splits = ("validation", "test")
+splits = ("validation", "selection", "test")
 references = {
     split: dict(zip(problem.references(split).get("name"), problem.references(split).get("F"), strict=True))
     for split in splits

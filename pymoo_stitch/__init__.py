@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from .stitches import Link as Link
     from .stitches import Matching as Matching
     from .stitches import match as match
+    from .supernet import Cascade as Cascade
     from .supernet import Space as Space
     from .supernet import Subnetwork as Subnetwork
     from .supernet import Supernet as Supernet
@@ -60,7 +61,7 @@ __getattr__, __dir__, __all__ = lazy(
         "report": ["Comparison", "Report", "Run", "compare"],
         "runners": ["DaskRunner"],
         "stitches": ["CKA", "KINDS", "Kind", "Link", "Matching", "match"],
-        "supernet": ["Space", "Subnetwork", "Supernet", "read_about"],
+        "supernet": ["Cascade", "Space", "Subnetwork", "Supernet", "read_about"],
         "task": ["METRICS", "ClassMap", "Engine", "LinearProbe", "NearestNeighbours", "Task"],
     },
 )

@@ -83,6 +83,8 @@ LONG = (
     "compare_algorithms.py",
     "own_networks.py",
     "docs/algorithms.md",
+    "docs/cascades.md",
+    "docs/choosing.md",
     "docs/families.md",
     "docs/fragments.md",
     "docs/stitch-kind.md",
@@ -143,6 +145,8 @@ SMALLER = {
         "3_000_000_000": "300_000",
     },
     "docs/fragments.md": {},
+    "docs/cascades.md": {},
+    "docs/choosing.md": {},
 }
 
 

@@ -23,10 +23,21 @@ from ..algorithms import ALGORITHMS
 from ..evaluations import Evaluations, JournalError, RunTime, versions
 from ..problem import StitchProblem
 from ..problems import PROBLEMS, find, get_problem, parse_options
-from ..report import Point, Report, Run, describe_subnetwork, file_name, in_words, noise
+from ..report import (
+    Point,
+    Report,
+    Run,
+    describe_subnetwork,
+    file_name,
+    in_words,
+    noise,
+    read_cascade,
+    stages_of,
+    with_new_thresholds,
+)
 from ..report import compare as run_all
 from ..runners import DaskRunner
-from ..supernet import Subnetwork, Supernet, check_path, read_about
+from ..supernet import Cascade, Subnetwork, Supernet, check_path, read_about
 from ..util.files import check_place
 from ..util.tables import table
 from .exits import INTERRUPTED
@@ -56,15 +67,19 @@ def demo(options: Namespace) -> None:
             progress=True,
         )
     _say("\n3. Their fronts, evaluated again on selection and test images that no search has seen\n")
-    report = Report(runs, problem)
+    report = Report(runs, problem, one_stitch=True)
     print(report)
-    _say("\n4. A network to take home, chosen on the selection images\n")
-    written = report.write(folder)
-    if report.recommended is None:
-        _say("None is recommended: see above.")
-    else:
-        written.append(_export(report, report.recommended, folder / "network.pt2"))
+    _say("\n4. A network to take home, of at most 40 % of the ensemble's cost, chosen on the selection images\n")
+    chosen = to_take_home(report)
+    written = [*report.write(folder, chosen), _export(report, chosen, folder / "network.pt2")]
     _say("\nWritten:\n" + "\n".join(f"  {path}" for path in [*(run.path for run in runs), *written]))
+
+
+def to_take_home(report: Report) -> Point:
+    """What is recommended, if it costs at most 40 % of the most expensive reference; else the best that does."""
+    most = 0.4 * max(point.multiply_adds for point in report.references)
+    recommended = report.recommended
+    return recommended if recommended and recommended.multiply_adds <= most else report.choose(at_most=most)
 
 
 # ------------------------------------------------------------------------------------------------------------ one by one
@@ -132,7 +147,7 @@ def report(options: Namespace) -> None:
     asked = any(value is not None for value in (options.key, options.at_most, options.at_least))
     chosen = _choose(made, options) if asked else made.recommended
     if chosen is not None:
-        _say("", f"Drawing {chosen.name}:", describe_subnetwork(chosen.network))
+        _say("", f"Drawing {chosen.name}:", _description(chosen.network))
     written = made.write(options.output, chosen)
     _say("\nWritten:\n" + "\n".join(f"  {path}" for path in written))
 
@@ -140,7 +155,10 @@ def report(options: Namespace) -> None:
 def export(options: Namespace) -> None:
     check_path(options.output)
     made = _report(options, test=False)  # of which the chosen one is measured on test
-    _export(made, _choose(made, options), options.output, options.retrain, options.recalibrate)
+    kept = Path(options.report) / "cascades.json"
+    cascade = read_cascade(kept, options.key, made.problem) if options.key and kept.is_file() else None
+    network = cascade or _choose(made, options)
+    _export(made, network, options.output, options.retrain, options.recalibrate)
 
 
 def compare(options: Namespace) -> None:
@@ -261,7 +279,8 @@ def _runner(options: Namespace) -> Iterator[DaskRunner | None]:
 
 def _report(options: Namespace, *, test: bool = True) -> Report:
     runs = [Run.read(path) for path in options.journals]
-    return Report(runs, _problem_of(runs, options), test=test)
+    one_stitch = getattr(options, "one_stitch", False)
+    return Report(runs, _problem_of(runs, options), test=test, one_stitch=one_stitch)
 
 
 def _choose(report: Report, options: Namespace) -> Point:
@@ -270,59 +289,89 @@ def _choose(report: Report, options: Namespace) -> Point:
 
 def _export(
     report: Report,
-    chosen: Point,
+    chosen: Point | Cascade,
     path: str | os.PathLike,
     retrain: int | None = None,
     recalibrate: int | None = None,
 ) -> Path:
-    problem, subnetwork = report.problem, chosen.network
-    _say(describe_subnetwork(subnetwork), "")
-    if same := [reference.name for reference in report.references if reference.key == chosen.key]:
-        _say(f"This is {same[0]} itself.", "")
-    else:
-        if chosen.F[report.deciding][1] > problem.hv_ref_point[1]:
-            _say("This is far worse than the networks it is made of: search longer.", "")
-        _say(f"On {report.deciding} images: {in_words(chosen, report.deciding)}.", "")
-    columns = report.measure(subnetwork)
+    problem = report.problem
+    network = chosen if isinstance(chosen, Cascade) else chosen.network
+    _say(_description(network), "")
+    if isinstance(chosen, Point):
+        if same := [reference.name for reference in report.references if reference.key == chosen.key]:
+            _say(f"This is {same[0]} itself.", "")
+        else:
+            if chosen.F[report.deciding][1] > problem.hv_ref_point[1]:
+                _say("This is far worse than the networks it is made of: search longer.", "")
+            _say(f"On {report.deciding} images: {in_words(chosen, report.deciding)}.", "")
+    columns = report.measure(network)
     metrics = columns
-    if retrain and not subnetwork.n_stitches:
+    stages = network.stages if isinstance(network, Cascade) else [network]
+    if retrain and not network.n_stitches:
         _say("It uses no stitch: there is nothing to retrain.", "")
     elif retrain:
-        subnetwork.retrain(_calibration_images(problem, "retrain"), samples=retrain)
-        metrics = report.measure(subnetwork)
+        for stage in stages:
+            if stage.n_stitches:
+                stage.retrain(_calibration_images(problem, "retrain"), samples=retrain)
+        network = _with_new_thresholds(report, network)
+        metrics = report.measure(network)
         columns = columns | {f"{split}, retrained": values for split, values in metrics.items()}
-    if recalibrate and not subnetwork.norms_after_stitches():
+    if recalibrate and not any(stage.norms_after_stitches() for stage in stages):
         _say("It has no batch norm after a stitch: there is nothing to recalibrate.", "")
     elif recalibrate:
-        after = _recalibrate(report, subnetwork, metrics, recalibrate)
+        network, after = _recalibrate(report, network, metrics, recalibrate)
         if after is not None:
             metrics = after
             columns = columns | {f"{split}, recalibrated": values for split, values in metrics.items()}
     rows = [[name, *(f"{values[name]:.4f}" for values in columns.values())] for name in problem.task.all_metrics]
     _say("\n".join(table([["", *columns], *rows])), "")
-    subnetwork.export(path, classes=problem.task.classes, metrics=metrics)
+    network.export(path, classes=problem.task.classes, metrics=metrics)
     use = f" To use it: torch.export.load({str(path)!r}).module()(images)" if str(path).endswith(".pt2") else ""
     _say(f"Saved to {path}.{use}")
     return Path(path)
 
 
+def _with_new_thresholds(report: Report, network: Subnetwork | Cascade) -> Subnetwork | Cascade:
+    """A cascade whose stages have changed defers as many images as before, other networks stay as they are."""
+    if not isinstance(network, Cascade):
+        return network
+    return with_new_thresholds(report.problem, network, report.deciding)
+
+
+def _description(network: Subnetwork | Cascade) -> str:
+    if not isinstance(network, Cascade):
+        return describe_subnetwork(network)
+    lines = [
+        f"Cascade of {network.cost:,.0f} expected multiply-adds, {network.worst_cost:,} at most: {stages_of(network)}"
+    ]
+    for number, stage in enumerate(network.stages, 1):
+        lines += ["", f"Stage {number}: {describe_subnetwork(stage)}"]
+    return "\n".join(lines)
+
+
 def _recalibrate(
-    report: Report, subnetwork: Subnetwork, before: Mapping[str, Mapping[str, float]], samples: int
-) -> dict[str, dict[str, float]] | None:
-    """Recalibrate a subnetwork, if that makes it better on the deciding split: its metrics then."""
+    report: Report, network: Subnetwork | Cascade, before: Mapping[str, Mapping[str, float]], samples: int
+) -> tuple[Subnetwork | Cascade, dict[str, dict[str, float]] | None]:
+    """Recalibrate a network, or the stages of a cascade, if that makes it better on the deciding split: the network, and
+    its metrics then."""
     problem, split, metric = report.problem, report.deciding, report.problem.task.metric
-    done = subnetwork.recalibrate(_calibration_images(problem, "recalibrate"), samples=samples)
-    after = report.measure(subnetwork)
+    stages = network.stages if isinstance(network, Cascade) else [network]
+    images = _calibration_images(problem, "recalibrate")
+    done = [stage.recalibrate(images, samples=samples) for stage in stages if stage.norms_after_stitches()]
+    changed = _with_new_thresholds(report, network)
+    after = report.measure(changed)
     old, new = before[split][metric], after[split][metric]
     is_better = problem.metric.error(new) < problem.metric.error(old)
     if not is_better:
-        subnetwork.undo_recalibration()
+        for stage in stages:
+            stage.undo_recalibration()
     _say(
-        f"Recalibration of {len(done.shifts)} batch norms on {done.samples:,} images: {metric} on {split} {old:.4f} before, "
-        f"{new:.4f} after. It is {'kept' if is_better else 'not kept: the statistics of the networks stay'}.",
+        f"Recalibration of {sum(len(one.shifts) for one in done)} batch norms on {done[0].samples:,} images: {metric} on "
+        f"{split} {old:.4f} before, {new:.4f} after. It is "
+        f"{'kept' if is_better else 'not kept: the statistics of the networks stay'}.",
         "",
     )
-    return after if is_better else None
+    return (changed, after) if is_better else (network, None)
 
 
 def _calibration_images(problem: StitchProblem, option: str) -> Any:

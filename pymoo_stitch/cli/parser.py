@@ -97,6 +97,7 @@ def make_parser() -> argparse.ArgumentParser:
     )
     report.add_argument("journals", nargs="+", metavar="journal", help="runs of one problem")
     report.add_argument("--output", default="report", metavar="DIR", help="folder to write to (default: %(default)s)")
+    _add_one_stitch(report)
     _add_origin(report)
     _add_choice(report)
 
@@ -122,6 +123,13 @@ def make_parser() -> argparse.ArgumentParser:
         help="compute the statistics of batch norms after its stitches again on so many images, after --retrain; kept only "
         "if it is better on selection images",
     )
+    export.add_argument(
+        "--report",
+        default="report",
+        metavar="DIR",
+        help="the folder that `report` wrote, in whose cascades.json --key looks first (default: %(default)s)",
+    )
+    _add_one_stitch(export)
     _add_origin(export)
     _add_choice(export)
 
@@ -179,6 +187,14 @@ def _add_origin(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _add_one_stitch(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--one-stitch",
+        action="store_true",
+        help="try all networks with one stitch as stages of cascades, besides those that were found: takes minutes",
+    )
+
+
 def _add_budget(parser: argparse.ArgumentParser, budget: str) -> None:
     parser.add_argument("--budget", type=_count, metavar="N", help=budget)
     parser.add_argument("--time", type=_seconds, metavar="TIME", help="time limit of a whole run: 90s, 30m, 24h")
@@ -197,7 +213,7 @@ def _add_runner(parser: argparse.ArgumentParser) -> None:
 def _add_choice(parser: argparse.ArgumentParser) -> None:
     choice = parser.add_argument_group(
         "which network",
-        "by default the cheapest that is as good as the best reference, judged on selection images (validation images if there "
+        "a network or a cascade; by default the cheapest that is as good as the best reference, judged on selection images (validation images if there "
         "are none), if there is one",
     ).add_mutually_exclusive_group()
     choice.add_argument("--key", help="the one with this key, or the beginning of it, or the reference of this name")

@@ -220,6 +220,11 @@ class Family(Space):
         """The genotypes of the anchors, by name."""
         return {name: self.codes[id] for name, id in self.anchors.items()}
 
+    def one_stitch(self) -> np.ndarray:
+        """The genotypes of the listed networks with exactly one stitch, those of kind `identity` not counted."""
+        counts = np.array([sum(link.kind != "identity" for link in subnetwork.links) for subnetwork in self])
+        return self.codes[counts == 1]
+
     def digest(self) -> str:
         """A name for what the networks of this family compute, weights included, and for their order."""
         return digest([np.packbits(self.genotypes, axis=1), self.supernet.digest()], size=32)

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.utils.data import Dataset, TensorDataset, default_collate
+from torch.utils.data import DataLoader, Dataset, TensorDataset, default_collate
 
 from ..network import ImageLimits, as_floats
 from ..util.progress import Progress
@@ -18,6 +18,8 @@ HELD_OUT = 64
 """How many images at most are kept from fitting to measure the stitches on."""
 EVERY = 8
 """One in so many is kept, so that there must be as many."""
+
+PURPOSE = "a batch that stitches are to be fitted on"
 
 Batch = tuple[torch.Tensor, torch.Tensor | None]
 
@@ -43,16 +45,13 @@ class Data:
     ):
         if batch_size < 1 or (samples is not None and samples < 1):
             raise ValueError(f"batch_size and samples must be at least 1, but are {batch_size} and {samples}.")
-        if isinstance(images, torch.Tensor):
-            images = TensorDataset(images)
-        elif isinstance(images, tuple) and all(isinstance(part, torch.Tensor) for part in images):
-            images = TensorDataset(*images)
-        self.limits, self.images = _limits(supernet), images
+        self.limits, self.images = _limits(supernet), as_dataset(images)
         self.batch_size, self.device = batch_size, device
         self.title = title
         self.samples, self.generator = samples, torch.Generator().manual_seed(seed)
         self.seen, self._kept = 0, []
-        self.expected = len(images) - _quota(len(images)) if isinstance(images, Dataset) else None
+        number = _number(self.images)
+        self.expected = None if number is None else number - _quota(number)
         self._bar = Progress(samples or self.expected, title, " images", progress)
 
     @property
@@ -84,7 +83,7 @@ class Data:
         else:
             first, number, quota = not self._kept, 0, HELD_OUT
             for item in self.images:
-                x, y = self._checked(item)
+                x, y = checked(item, self.limits, PURPOSE)
                 kept = [i for i in range(len(x)) if (number + i) % EVERY == EVERY - 1][:quota]
                 number, quota = number + len(x), quota - len(kept)
                 if kept:
@@ -108,15 +107,45 @@ class Data:
             yield self._take(shown[at : at + self.batch_size])
 
     def _take(self, indices: Sequence[int]) -> Batch:
-        if isinstance(self.images, TensorDataset):
-            return self._checked([tensor[indices] for tensor in self.images.tensors])
-        return self._checked(default_collate([self.images[i] for i in indices]))
+        return take(self.images, indices, self.limits, PURPOSE)
 
-    def _checked(self, item: Any) -> Batch:
-        x, y = (item[0], item[1] if len(item) > 1 else None) if isinstance(item, (tuple, list)) else (item, None)
-        if wrong := self.limits.broken_by(x):
-            raise ValueError(f"a batch that stitches are to be fitted on {wrong}")
-        return as_floats(x), y
+
+def as_dataset(images: Any) -> Any:
+    """Tensors as a dataset; datasets and iterables of batches as they are."""
+    if isinstance(images, torch.Tensor):
+        return TensorDataset(images)
+    if isinstance(images, tuple) and all(isinstance(part, torch.Tensor) for part in images):
+        return TensorDataset(*images)
+    return images
+
+
+def take(dataset: Dataset, indices: Sequence[int], limits: ImageLimits, purpose: str) -> Batch:
+    """Samples of a dataset as one batch."""
+    if isinstance(dataset, TensorDataset):
+        return checked([tensor[indices] for tensor in dataset.tensors], limits, purpose)
+    return checked(default_collate([dataset[i] for i in indices]), limits, purpose)
+
+
+def checked(item: Any, limits: ImageLimits, purpose: str) -> Batch:
+    """A batch, with labels or without, as floats and labels; a ValueError, which begins with what the batch is for, if the
+    networks cannot take it."""
+    x, y = (item[0], item[1] if len(item) > 1 else None) if isinstance(item, (tuple, list)) else (item, None)
+    if wrong := limits.broken_by(x):
+        raise ValueError(f"{purpose} {wrong}")
+    return as_floats(x), y
+
+
+def _number(images: Any) -> int | None:
+    """How many images one pass shows, those kept back included; None if that is not known beforehand."""
+    if isinstance(images, Dataset):
+        return len(images)
+    if isinstance(images, DataLoader) and images.batch_size is not None:
+        try:
+            number = len(images.sampler)
+        except TypeError:  # an iterable dataset has no length
+            return None
+        return number - number % images.batch_size if images.drop_last else number
+    return None
 
 
 def _quota(total: int) -> int:

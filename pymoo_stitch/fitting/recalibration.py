@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset
-from tqdm import tqdm
+from torch.utils.data import Dataset
 
-from ..network import INPUT, ImageLimits, Weight, as_floats, output_of, unique_name
+from ..network import INPUT, ImageLimits, Weight, output_of, unique_name
+from ..util.progress import Progress
+from ._batches import as_dataset, checked, take
 
 if TYPE_CHECKING:
     from ..supernet import Step, Subnetwork
@@ -77,33 +78,31 @@ def recalibrate(
     runs = [_run(subnetwork, steps, {step.id for step in norms}, stitches, batch) for batch in batches]
     taken = {step.network.name: set(step.network.weights) for step in norms}
     shifts = {}
-    for step in tqdm(norms, desc="recalibrate", unit=" norms", disable=None if progress is None else not progress):
-        name = f"{step.network.name}:{step.node.name}"
-        mean, variance = _statistics([next(run) for run in runs], name)
-        own = step.network.weights
-        before, spread = own[step.node.args[3].name].double(), own[step.node.args[4].name].double() + step.node.args[7]
-        shifts[name] = ((mean - before).square() / spread).mean().sqrt().item()
-        steps[step.id] = _with_statistics(step, mean, variance, taken[step.network.name])
+    with Progress(len(norms), "recalibration", " batch norms", progress) as bar:
+        for step in norms:
+            name = f"{step.network.name}:{step.node.name}"
+            mean, variance = _statistics([next(run) for run in runs], name)
+            own, (old_mean, old_variance) = step.network.weights, step.node.args[3:5]
+            before, spread = own[old_mean.name].double(), own[old_variance.name].double() + step.node.args[7]
+            shifts[name] = ((mean - before).square() / spread).mean().sqrt().item()
+            steps[step.id] = _with_statistics(step, mean, variance, taken[step.network.name])
+            bar.update(1)
     subnetwork.norms = {step.id: steps[step.id] for step in norms}
     return Recalibration(shifts, sum(map(len, batches)), time.perf_counter() - start)
 
 
 def _batches(images: Any, limits: ImageLimits, samples: int, batch_size: int, seed: int) -> Iterator[torch.Tensor]:
-    if isinstance(images, torch.Tensor):
-        images = TensorDataset(images)
-    elif isinstance(images, tuple) and all(isinstance(part, torch.Tensor) for part in images):
-        images = TensorDataset(*images)
+    images, purpose, seen = as_dataset(images), "a batch to recalibrate on", 0
     if isinstance(images, Dataset):
         order = torch.randperm(len(images), generator=torch.Generator().manual_seed(seed))
-        images = DataLoader(Subset(images, sorted(order[:samples].tolist())), batch_size)
-    seen = 0
-    for item in images:
-        batch = item[0] if isinstance(item, (tuple, list)) else item
-        if wrong := limits.broken_by(batch):
-            raise ValueError(f"a batch to recalibrate on {wrong}")
+        chosen = order[:samples].sort().values.split(batch_size)
+        batches = (take(images, indices.tolist(), limits, purpose) for indices in chosen if len(indices))
+    else:
+        batches = (checked(item, limits, purpose) for item in images)
+    for batch, _ in batches:
         batch = batch[: samples - seen]
         seen += len(batch)
-        yield from as_floats(batch).split(batch_size)
+        yield from batch.split(batch_size)
         if seen == samples:
             break
     if seen < 2:

@@ -6,7 +6,7 @@ and its taps, the tensors inside it that a stitch can read or replace.
 May import: nothing of ours.
 """
 
-from .folding import CONVOLUTIONS, fold, foldable, is_batch_norm
+from .folding import CONVOLUTIONS, as_product, fold, foldable, is_batch_norm, is_product
 from .graph import (
     INPUT,
     Batch,
@@ -62,6 +62,7 @@ __all__ = [
     "Weight",
     "are_unit_images",
     "as_floats",
+    "as_product",
     "check_networks",
     "first_lines",
     "fold",
@@ -70,6 +71,7 @@ __all__ = [
     "infer_layouts",
     "is_alias",
     "is_batch_norm",
+    "is_product",
     "leaves",
     "lookup",
     "lookup_in_place",

@@ -1,4 +1,4 @@
-"""Batch norms behind convolutions: a pair is one convolution with other weights."""
+"""Batch norms as simpler operations: one with the convolution before it, or a product and a sum."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ def foldable(network: Network) -> dict[str, str]:
     network reads the convolution."""
     readers = Counter(name for node in network.nodes for name in node.inputs()) + Counter([network.output])
     convolutions = {node.name for node in network.nodes if node.op in CONVOLUTIONS and _are_weights(node.args[1:3])}
-    norms = [node for node in network.nodes if is_batch_norm(node) and _are_weights(node.args[1:3])]
+    norms = [node for node in network.nodes if is_product(node)]
     before = {norm.name: norm.args[0].node for norm in norms if isinstance(norm.args[0], Ref)}
     return {norm: name for norm, name in before.items() if name in convolutions and readers[name] == 1}
 
@@ -29,6 +29,11 @@ def is_batch_norm(node: Node) -> bool:
     return (
         node.op == "aten.batch_norm.default" and not node.args[5] and all(isinstance(i, Weight) for i in node.args[3:5])
     )
+
+
+def is_product(node: Node) -> bool:
+    """Whether a node is a batch norm that multiplies by constants and adds constants: see `as_product`."""
+    return is_batch_norm(node) and _are_weights(node.args[1:3])
 
 
 def _are_weights(arguments: Sequence[Any]) -> bool:
@@ -51,3 +56,18 @@ def fold(convolution: Node, norm: Node, weights: Mapping[str, torch.Tensor]) -> 
     args = (convolution.args[0], Weight("weight"), Weight("bias"), *convolution.args[3:])
     folded = replace(convolution, name=norm.name, args=args, shape=norm.shape, dtype=norm.dtype)
     return folded, {"weight": kernel.to(norm.dtype), "bias": shift.to(norm.dtype)}
+
+
+def as_product(norm: Node, weights: Mapping[str, torch.Tensor]) -> tuple[Node, dict[str, torch.Tensor]]:
+    """A batch norm as a multiplication and an addition in one node, and its weights. `torch.export` takes that for
+    batches of a size that is not known before, which it does not for a batch norm."""
+    mean, variance = (weights[norm.args[place].name].double() for place in (3, 4))
+    gamma, beta = (
+        torch.full_like(mean, default) if argument is None else weights[argument.name].double()
+        for argument, default in zip(norm.args[1:3], (1, 0), strict=True)
+    )
+    scale = gamma / (variance + norm.args[7]).sqrt()
+    values = {"scale": scale, "shift": beta - mean * scale}
+    args = (Weight("shift"), norm.args[0], Weight("scale"))
+    node = replace(norm, op="aten.addcmul.default", args=args, kwargs={})
+    return node, {name: value.to(norm.dtype).view(-1, *[1] * (len(norm.shape) - 2)) for name, value in values.items()}

@@ -155,7 +155,7 @@ class GraphBuilder:
         """Add the mean of tensors: what an ensemble gives."""
         return mean([fx.Proxy(tensor) for tensor in tensors]).node
 
-    def module(self, output: fx.Node, name: str) -> fx.GraphModule:
+    def module(self, output: fx.Node | tuple[fx.Node, ...], name: str) -> fx.GraphModule:
         self.graph.output(output)
         for node in self.graph.nodes:
             if _may_overwrite(node):

@@ -13,6 +13,7 @@ import torch
 from torch import fx, nn
 from torch.export.graph_signature import InputKind, OutputKind
 
+from .functional import make_functional
 from .graph import INPUT, Batch, Device, Node, Ref, Weight, run_without_computing, substitute
 from .operators import GETITEM, OPERATORS, lookup, short_name
 
@@ -250,13 +251,12 @@ def first_lines(error: Exception, number: int = 1) -> str:
 
 def _export(main: nn.Module, batch: torch.Tensor, name: str) -> torch.export.ExportedProgram:
     """The exported program with a dynamic batch. Most modules need no more than tracing; the strict way, which reads
-    their Python code, is for the rest, such as those that ask for `len(x)`. `run_decompositions({})` makes in-place
-    operations functional and decomposes nothing else."""
+    their Python code, is for the rest, such as those that ask for `len(x)`."""
     failures = []
     for strict in (False, True):
         try:
             shapes = ({0: torch.export.Dim.DYNAMIC},)
-            return torch.export.export(main, (batch,), dynamic_shapes=shapes, strict=strict).run_decompositions({})
+            return make_functional(torch.export.export(main, (batch,), dynamic_shapes=shapes, strict=strict))
         except Exception as error:
             failures.append(error)
     reasons = " and, read as Python code, with ".join(first_lines(failure, 2) for failure in failures)
@@ -270,8 +270,8 @@ def _translate(
 ) -> tuple[tuple[Node, ...], dict[str, torch.Tensor], tuple[int, ...], str]:
     """Nodes, weights, input shape and output of an exported graph. Only what reaches the output stays."""
     translator = _Translator(program, name)
-    specs = program.graph_signature.output_specs
-    output = translator.values[next(spec.arg.name for spec in specs if spec.kind is OutputKind.USER_OUTPUT)]
+    results = zip(program.graph_signature.output_specs, program.graph.output_node().args[0], strict=True)
+    output = translator.values[next(node.name for spec, node in results if spec.kind is OutputKind.USER_OUTPUT)]
     if not isinstance(output, Ref) or output.node == INPUT:
         raise ValueError(f"{name} cannot be imported: its output is its input or a constant.")
     nodes = _reaching(translator.nodes, output.node)
@@ -419,6 +419,8 @@ class _Translator:
         is_batch_norm = op == "aten._native_batch_norm_legit_no_training.default"
         if is_batch_norm:  # what batch_norm in eval mode has become; the two statistics behind the result are empty
             op, args, value = "aten.batch_norm.default", (*args[:5], False, *args[5:7], True), value[0]
+        elif op == "aten.batch_norm.default":
+            args = (*args[:8], True)
         shape, dtype = None, None
         if isinstance(value, torch.Tensor):
             shape, dtype = tuple(self._size(size) for size in value.shape), value.dtype

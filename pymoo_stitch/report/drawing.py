@@ -1,4 +1,4 @@
-"""A subnetwork as a picture: which parts of which network it uses, and where the stitches are."""
+"""A subnetwork or a cascade as a picture: which parts of which network it uses, and where the stitches are."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -10,7 +10,7 @@ from matplotlib.patches import FancyArrowPatch, Rectangle
 from matplotlib.path import Path
 
 from ..network import Network
-from ..supernet import Subnetwork
+from ..supernet import Cascade, Sharing, Subnetwork
 from ._looks import HATCHES, PALETTE, elided, human, lighter, settled, text_width
 from .segments import Segment, results, segments, stitch_label
 
@@ -55,36 +55,108 @@ def draw_subnetwork(subnetwork: Subnetwork) -> Figure:
     The bar at the foot shows the multiply-adds of all blocks (in the colours of the lanes) and stitches (black) to scale.
 
     Blocks are as wide as their labels; the figure is as wide as it needs to be."""
-    parts = segments(subnetwork)
-    networks = subnetwork.space.networks
-    layout = _lay_out(parts, networks, subnetwork.cost, upright=False)
-    if layout.width > _WIDEST:
-        layout = _lay_out(parts, networks, subnetwork.cost, upright=True)
-    names = {network.name: _lane_name(network, parts) for network in networks}
-    left = 0.4 + max(text_width(line, _NAME, "bold") for lines in names.values() for line in lines)
-    channels = _Channels(parts, networks, layout)
-    output = _output(subnetwork)
-    right = 0.9 + max(text_width(line, _NAME) for line in output)
-    gap = layout.label_height + 0.55 + 2 * _LEVEL * channels.levels
-    above_first = gap if channels.above_first else 0.35
-    pitch, foot = layout.block_height + gap, 0.95
-    lowest = foot + 0.3 + _LEVEL * channels.levels
-    height = lowest + pitch * (len(networks) - 1) + layout.block_height + above_first + 0.35
+    networks, foot = subnetwork.space.networks, 0.95
+    panel = _Panel(subnetwork, segments(subnetwork), networks, _output(subnetwork))
     heading = _heading(subnetwork)
-    width = max(left + layout.width + right, 7, 0.5 + text_width(heading, 10))
+    height = foot + panel.height + 0.35
+    width = max(panel.left + panel.width, 7, 0.5 + text_width(heading, 10))
+    figure, ax = _canvas(width, height, panel.left)
+    ax.text(0.15 - panel.left, height - 0.2, heading, fontsize=10, va="center")
+    panel.draw(ax, foot, panel.left, [_look(networks, part) for part in panel.parts])
+    _draw_bar(ax, panel.parts, networks, max(subnetwork.cost, 1), width - panel.left - 0.3)
+    return figure
+
+
+@settled
+def draw_cascade(cascade: Cascade) -> Figure:
+    """The stages of a cascade, one below another, each drawn like a subnetwork (see `draw_subnetwork`): in the stage's own
+    colour what it computes, in grey what stages before it have computed and kept. Beside each stage, when an image gets its
+    answer there, and where it is known, what fraction of images gets to it. At the foot, how many multiply-adds each stage
+    adds, to scale, and as the height of its bar the fraction of images for which it does."""
+    panels = [
+        _Panel(stage, parts, [n for n in cascade.space.networks if any(part.network is n for part in parts)], lines)
+        for stage, parts, lines in zip(cascade.stages, _new_parts(cascade), _answers(cascade), strict=True)
+    ]
+    left, foot, head = max(panel.left for panel in panels), 1.35, 0.35
+    heading = _cascade_heading(cascade)
+    titles = _stage_titles(cascade)
+    height = foot + sum(panel.height + head for panel in panels) + 0.4
+    texts = [text_width(heading, 10), *(text_width(title, _NAME, "bold") for title in titles)]
+    width = max(left + max(panel.width for panel in panels), 7, 0.5 + max(texts))
+    figure, ax = _canvas(width, height, left)
+    ax.text(0.15 - left, height - 0.2, heading, fontsize=10, va="center")
+    top = height - 0.4
+    for number, (panel, title) in enumerate(zip(panels, titles, strict=True)):
+        color = _COLORS[number % len(_COLORS)]
+        ax.text(0.15 - left, top - head / 2, title, fontsize=_NAME, va="center", weight="bold")
+        ax.plot([0.15 - left, width - left - 0.15], [top] * 2, color="#cccccc", linewidth=0.8)
+        ax.add_patch(
+            Rectangle((0.03 - left, top - head - panel.height + 0.1), 0.06, head + panel.height - 0.2, color=color)
+        )
+        top -= head + panel.height
+        hatch = HATCHES[number % len(HATCHES)]
+        panel.draw(ax, top, left, [_KNOWN if part.is_known else (color, hatch) for part in panel.parts])
+    _draw_stages(ax, cascade, width - left - 0.3)
+    return figure
+
+
+def _canvas(width: float, height: float, left: float) -> tuple[Figure, Axes]:
+    """A figure, and axes all over it in inches, whose x is 0 at the input."""
     figure = Figure(figsize=(width, height))
     ax = figure.add_axes((0, 0, 1, 1))
     ax.set(xlim=(-left, width - left), ylim=(0, height))
     ax.set_axis_off()
-    ax.text(0.15 - left, height - 0.2, heading, fontsize=10, va="center")
-    rows = {n.name: lowest + pitch * (len(networks) - 1 - i) for i, n in enumerate(networks)}
-    for number, network in enumerate(networks):
-        _draw_lane(ax, layout, parts, network, number, rows[network.name], names[network.name], 0.15 - left)
-    _draw_lines(ax, layout, parts, rows, channels)
-    _draw_stitches(ax, layout, parts, rows, channels)
-    _draw_output(ax, layout, [parts[i] for i in results(subnetwork, parts)], rows, output)
-    _draw_bar(ax, parts, networks, max(subnetwork.cost, 1), width - left - 0.3)
-    return figure
+    return figure, ax
+
+
+_Look = tuple[str, str]
+"""A colour and a hatch."""
+
+_KNOWN: _Look = ("#999999", "")
+"""Of what an earlier stage has computed."""
+
+
+def _look(networks: Sequence[Network], part: Segment) -> _Look:
+    """Of a part in a drawing in which each network has its own."""
+    number = networks.index(part.network) if part.network else 0
+    return _COLORS[number % len(_COLORS)], HATCHES[number % len(HATCHES)]
+
+
+class _Panel:
+    """One subnetwork: a lane for each network, and the output.
+
+    `left` is how far it reaches to the left of the input, `width` to the right, `height` from its foot.
+
+    :param output: the lines beside its output."""
+
+    def __init__(
+        self, subnetwork: Subnetwork, parts: Sequence[Segment], networks: Sequence[Network], output: Sequence[str]
+    ):
+        self.parts, self.networks, self.output = parts, networks, output
+        self.ends = [parts[i] for i in results(subnetwork, parts)]
+        self.layout = _lay_out(parts, networks, subnetwork.cost, upright=False)
+        if self.layout.width > _WIDEST:
+            self.layout = _lay_out(parts, networks, subnetwork.cost, upright=True)
+        self.names = {network.name: _lane_name(network, parts) for network in networks}
+        self.left = 0.4 + max(text_width(line, _NAME, "bold") for lines in self.names.values() for line in lines)
+        self.channels = _Channels(parts, networks, self.layout)
+        gap = self.layout.label_height + 0.55 + 2 * _LEVEL * self.channels.levels
+        above_first = gap if self.channels.above_first else 0.35
+        self._pitch = self.layout.block_height + gap
+        self._lowest = 0.3 + _LEVEL * self.channels.levels
+        self.width = self.layout.width + 0.9 + max(text_width(line, _NAME) for line in output)
+        self.height = self._lowest + self._pitch * (len(networks) - 1) + self.layout.block_height + above_first
+
+    def draw(self, ax: Axes, foot: float, left: float, looks: Sequence[_Look]) -> None:
+        """Draw it from this height on, with these colours of its parts."""
+        last = len(self.networks) - 1
+        rows = {n.name: foot + self._lowest + self._pitch * (last - i) for i, n in enumerate(self.networks)}
+        for network in self.networks:
+            place = rows[network.name], self.names[network.name], 0.15 - left
+            _draw_lane(ax, self.layout, self.parts, network, looks, *place)
+        _draw_lines(ax, self.layout, self.parts, rows, self.channels)
+        _draw_stitches(ax, self.layout, self.parts, rows, self.channels)
+        _draw_output(ax, self.layout, self.ends, rows, self.output)
 
 
 # --------------------------------------------------------------------------------------------------------------- layout
@@ -234,12 +306,12 @@ def _draw_lane(
     layout: _Layout,
     parts: Sequence[Segment],
     network: Network,
-    number: int,
+    looks: Sequence[_Look],
     y: float,
     name: Sequence[str],
     x_name: float,
 ) -> None:
-    color, height = _COLORS[number % len(_COLORS)], layout.block_height
+    height = layout.block_height
     middle = y + height / 2
     ax.text(x_name, middle + 0.04, name[0], fontsize=_NAME, va="bottom", weight="bold")
     ax.text(x_name, middle - 0.04, name[1], fontsize=_SMALL, va="top", color="#555555")
@@ -249,9 +321,10 @@ def _draw_lane(
     for i, (start, end) in layout.spans.items():
         if parts[i].network is not network:
             continue
+        color, hatch = looks[i]
         pale = {"facecolor": lighter(color, 0.85), "edgecolor": color, "linewidth": 1.2, "zorder": 4}
         ax.add_patch(Rectangle((start, y), end - start, height, **pale))
-        band = {"facecolor": lighter(color, 0.4), "edgecolor": color, "hatch": HATCHES[number % len(HATCHES)]}
+        band = {"facecolor": lighter(color, 0.4), "edgecolor": color, "hatch": hatch}
         ax.add_patch(Rectangle((start, y), end - start, 0.07, **band, linewidth=0, zorder=4.1))
         place = {"ha": "center", "va": "center", "fontsize": _SMALL, "zorder": 5, "linespacing": 1.25}
         text = "\n".join(layout.lines[i])
@@ -325,11 +398,25 @@ def _draw_bar(ax: Axes, parts: Sequence[Segment], networks: Sequence[Network], t
         if part.link:
             look = {"facecolor": "black", "linewidth": 0}
         else:
-            number = networks.index(part.network)
-            color = _COLORS[number % len(_COLORS)]
-            hatch = HATCHES[number % len(HATCHES)]
+            color, hatch = _look(networks, part)
             look = {"facecolor": lighter(color, 0.6), "edgecolor": color, "hatch": hatch, "linewidth": 0.6}
         ax.add_patch(Rectangle((x, 0.22), length, 0.26, **look))
+        x += length
+
+
+def _draw_stages(ax: Axes, cascade: Cascade, width: float) -> None:
+    """A bar for each stage, as wide as what it adds and as high as the fraction of images for which it does."""
+    note = "multiply-adds that stages add, to scale" + (
+        "; height: fraction of images that get there" if cascade.fractions else ""
+    )
+    ax.text(0, 1.02, note, fontsize=_SMALL, va="center", color="#555555")
+    x, high = 0.0, 0.6
+    for number, (cost, before) in enumerate(zip(cascade.costs, (0, *cascade.costs), strict=False)):
+        color, length = _COLORS[number % len(_COLORS)], (cost - before) / max(cascade.worst_cost, 1) * width
+        fraction = cascade.fractions[number] if cascade.fractions else 1.0
+        look = {"facecolor": lighter(color, 0.6), "edgecolor": color, "hatch": HATCHES[number % len(HATCHES)]}
+        ax.add_patch(Rectangle((x, 0.22), length, high, facecolor="white", edgecolor="#bbbbbb", linewidth=0.6))
+        ax.add_patch(Rectangle((x, 0.22), length, high * fraction, **look, linewidth=0.6))
         x += length
 
 
@@ -350,3 +437,50 @@ def _output(subnetwork: Subnetwork) -> list[str]:
 def _heading(subnetwork: Subnetwork) -> str:
     count = subnetwork.n_stitches
     return f"Subnetwork of {human(subnetwork.cost)} multiply-adds with {count} stitch{'es' * (count != 1)}"
+
+
+def _new_parts(cascade: Cascade) -> Iterable[tuple[Segment, ...]]:
+    """The parts of each stage, apart from one another what is new and what is known."""
+    sharing, seen = Sharing(cascade.stages), set()
+    for stage, numbers in zip(cascade.stages, sharing.of, strict=True):
+        known = {step.id for step, number in zip(stage.steps(), numbers, strict=True) if number in seen}
+        seen.update(numbers)
+        yield segments(stage, known)
+
+
+def _percent(fraction: float) -> str:
+    return f"{100 * fraction:.3g} %"
+
+
+def _stage_titles(cascade: Cascade) -> list[str]:
+    """What each stage costs, and how many images get there."""
+    titles = []
+    for number, (cost, before) in enumerate(zip(cascade.costs, (0, *cascade.costs), strict=False)):
+        who = "all images" if number == 0 else "images of which the answer so far is not sure"
+        if number and cascade.fractions:
+            who = f"{_percent(cascade.fractions[number])} of images, of which the answer so far is not sure"
+        titles.append(f"Stage {number + 1}: {human(cost - before)} multiply-adds{' more' * (number > 0)}, for {who}")
+    return titles
+
+
+def _answers(cascade: Cascade) -> Iterable[list[str]]:
+    """For each stage, what its answer is and when it stops there."""
+    for number, stage in enumerate(cascade.stages):
+        lines = _output(stage)
+        if number and cascade.combine == "mean":
+            lines = [*lines, f"answer: mean of stages 1–{number + 1}"]
+        if number == len(cascade.thresholds):
+            yield [*lines, "stop in any case"]
+            continue
+        lines = [*lines, "stop if its top probability", f"is at least {cascade.thresholds[number]:.4g}"]
+        if cascade.fractions:
+            share = cascade.fractions[number] - cascade.fractions[number + 1]
+            lines[-1] += f": {_percent(share)}"
+        yield lines
+
+
+def _cascade_heading(cascade: Cascade) -> str:
+    count = cascade.n_stitches
+    expected = f"{human(round(cascade.cost))} expected, " if cascade.fractions else ""
+    stitches = f"{count} stitch{'es' * (count != 1)}"
+    return f"Cascade of {len(cascade.stages)} stages with {stitches}, multiply-adds: {expected}{human(cascade.worst_cost)} at most"

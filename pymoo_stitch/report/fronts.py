@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,7 @@ from ._looks import (
 )
 
 _LIGHT, _DARKER = "#efefef", "#d6d6d6"
+_CURVE = {"color": "black", "linestyle": (0, (1, 1.5)), "linewidth": 1, "marker": ".", "markersize": 4}
 _HOLLOW = {"linestyle": "none", "markersize": 3, "markerfacecolor": "none", "markeredgewidth": 0.7}
 
 
@@ -46,6 +48,7 @@ def plot_fronts(
     metric: str = "accuracy",
     floor: float | None = None,
     chosen: tuple[str, Mapping[str, Sequence[float]]] | None = None,
+    curves: Mapping[str, Mapping[str, np.ndarray]] = MappingProxyType({}),
 ) -> Figure:
     """Multiply-adds against the metric, one panel for each split, with the networks to compare with ([G] 15).
 
@@ -63,6 +66,7 @@ def plot_fronts(
         of the worst network, or else of the worst point, rounded to a multiple of 0.1 away from the better ones, or of
         less if that would leave more than half of the panel empty.
     :param chosen: the name of a point to be marked, and its objectives on each split.
+    :param curves: by label and split, objectives [n, 2] of more points to compare with, drawn as a dotted black curve.
     """
     _check_metric_and_floor(metric, floor)
     panels = _checked_panels(fronts, references, chosen)
@@ -73,9 +77,11 @@ def plot_fronts(
     for ax, panel in zip(axes, panels, strict=True):
         _draw_networks(ax, panel, view)
         _draw_series(ax, panel, view, styles)
+        _draw_curves(ax, panel, view, curves)
         _mark_chosen(ax, panel, view)
         _tell_what_is_missing(ax, panel, view)
-    add_legend(figure, _handles(panels, view, styles))
+    more = [Line2D([], [], **_CURVE, label=elided(label, 40)) for label in curves]
+    add_legend(figure, [*_handles(panels, view, styles), *more])
     renderer = laid_out(figure)  # only now is it known what is near a cross
     for ax, panel in zip(axes, panels, strict=True):
         _name_crosses(renderer, ax, panel, view)
@@ -272,6 +278,12 @@ def _draw_bars(ax: Axes, F: np.ndarray, ends: np.ndarray, view: _View, color: st
     x = view.place(F)[:, 0]
     low, high = (view.place(np.column_stack([F[:, 0], end]))[:, 1] for end in ends.T)
     ax.vlines(x, low, high, color=color, linewidth=0.7, alpha=0.55, zorder=order)
+
+
+def _draw_curves(ax: Axes, panel: _Panel, view: _View, curves: Mapping[str, Mapping[str, np.ndarray]]) -> None:
+    for label, by_split in curves.items():
+        F = _checked_front(by_split.get(panel.split, []), f"curves[{label!r}][{panel.split!r}]")[:, :2]
+        ax.plot(*view.place(F[np.argsort(F[:, 0], kind="stable")]).T, **_CURVE, zorder=2.9)
 
 
 def _mark_chosen(ax: Axes, panel: _Panel, view: _View) -> None:

@@ -10,12 +10,12 @@ from pymoo.core.individual import Individual
 from torch import nn
 
 from ..problem import StitchProblem
-from ..supernet import Subnetwork
+from ..supernet import Cascade, Subnetwork
 from ..task import METRICS
 from ..util.fronts import dominates
 from ..util.statistics import Paired, bootstrap, holm, mcnemar, paired_bootstrap, wilson
 
-TOLERANCE = 0.005
+TOLERANCE = 0.0025
 """How much worse than a reference a network may be, by the 95 % interval of the difference, and still be called as good."""
 
 
@@ -34,6 +34,13 @@ class Measured:
         return cls(individual.F[0], {name: float(individual.get(name)) for name in metrics}, individual.get("each"))
 
 
+def measured_scores(problem: StitchProblem, cost: float, scores: torch.Tensor, labels: torch.Tensor) -> Measured:
+    """What is known of a network that has these scores [n, classes] for images with these labels."""
+    each = {name: METRICS[name].each(scores, labels) for name in problem.task.all_metrics}
+    values = {name: METRICS[name].value(rows.sum(0)) for name, rows in each.items()}
+    return Measured(cost, values, {name: rows.numpy() for name, rows in each.items()})
+
+
 @dataclass(frozen=True)
 class Against:
     """A network compared with a reference on the same images.
@@ -44,6 +51,12 @@ class Against:
     paired: Paired
     corrected: float
 
+    @classmethod
+    def of(cls, first: np.ndarray, second: np.ndarray, metric: str) -> "Against":
+        """A single comparison of two, by the statistics of each image [n, …]."""
+        pair = paired(first, second, metric)
+        return cls(pair, pair.p_value)
+
     @property
     def verdict(self) -> str:
         """ "better than", "worse than" or "not distinguishable from"."""
@@ -51,24 +64,22 @@ class Against:
 
     @property
     def is_as_good(self) -> bool:
-        """Whether it is at least as good on these images, and surely not worse by more than `TOLERANCE`.
+        """Whether it is surely worse by no more than `TOLERANCE`, by the 95 % interval of the difference.
 
         Not to be distinguishably worse is not enough. Of many networks, each a little worse and cheaper than the last, the
         cheapest that no test tells from the reference is one that had luck, and as a rule one that is worse."""
-        return self.paired.difference >= 0 and self.paired.low >= -TOLERANCE
+        return self.paired.low >= -TOLERANCE
 
 
 @dataclass(frozen=True, eq=False)
 class Point:
-    """A network that runs found, or a reference, with all that is known of it. By the names of the splits:
+    """A network that runs found, a cascade, or a reference, with all that is known of it. By the names of the splits:
 
     :param name: of a reference; of others the beginning of their key.
     :param network: the network itself, with `module()` and `export(path)`.
-    :param x: its genotype.
-    :param found_by: the algorithms on whose front it is, or within a standard error of it.
+    :param found_by: the algorithms on whose front it is, or within a standard error of it; "cascade" if it is one.
     :param measured: all that was measured.
     :param metrics: each metric's value.
-    :param intervals: the ends of each metric's 95 % interval.
     :param F: the objectives [2].
     :param dominates: the names of the references that it dominates.
     :param on_front: whether neither a reference nor another network that was found dominates it.
@@ -76,12 +87,10 @@ class Point:
     """
 
     name: str
-    network: Subnetwork
-    x: np.ndarray
+    network: Subnetwork | Cascade
     found_by: tuple[str, ...]
     measured: Mapping[str, Measured]
     metrics: Mapping[str, Mapping[str, float]]
-    intervals: Mapping[str, Mapping[str, tuple[float, float]]]
     F: Mapping[str, np.ndarray]
     dominates: Mapping[str, tuple[str, ...]]
     on_front: Mapping[str, bool]
@@ -92,7 +101,7 @@ class Point:
         cls,
         problem: StitchProblem,
         name: str,
-        x: np.ndarray,
+        network: Subnetwork | Cascade,
         found_by: Sequence[str],
         measured: Mapping[str, Measured],
     ) -> "Point":
@@ -100,12 +109,10 @@ class Point:
         metric = problem.task.metric
         return cls(
             name,
-            problem.subnetwork(x),
-            x,
+            network,
             tuple(found_by),
             measured,
             {split: one.metrics for split, one in measured.items()},
-            {split: {m: interval(rows, m) for m, rows in one.each.items()} for split, one in measured.items()},
             {s: np.array([one.cost, problem.metric.error(one.metrics[metric])]) for s, one in measured.items()},
             dict.fromkeys(measured, ()),
             dict.fromkeys(measured, True),
@@ -117,12 +124,26 @@ class Point:
         return self.network.key
 
     @property
+    def is_cascade(self) -> bool:
+        return isinstance(self.network, Cascade)
+
+    @property
+    def x(self) -> np.ndarray | None:
+        """The genotype; None of a cascade."""
+        return None if self.is_cascade else self.network.x
+
+    @property
     def multiply_adds(self) -> int:
-        return self.network.cost
+        """For one image; of a cascade those expected on the split on which it was chosen."""
+        return round(self.network.cost)
 
     @property
     def stitches(self) -> int:
         return self.network.n_stitches
+
+    def interval(self, split: str, metric: str) -> tuple[float, float]:
+        """The ends of a metric's 95 % interval on a split."""
+        return interval(self.measured[split].each[metric], metric)
 
     def module(self, device: torch.device | str | None = None) -> nn.Module:
         """A plain PyTorch module."""

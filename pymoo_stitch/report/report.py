@@ -16,14 +16,15 @@ from pymoo.core.population import Population
 
 from ..evaluations import differences, identity, write_genotype
 from ..problem import StitchProblem
-from ..supernet import Subnetwork
+from ..supernet import Cascade, Subnetwork
 from ..util.fronts import front_of, on_front
 from ..util.tables import table
+from .cascade_points import CascadePoints, cascades_document, measure_cascade
 from .comparison import Comparison
-from .drawing import draw_subnetwork
+from .drawing import draw_cascade, draw_subnetwork
 from .fronts import plot_fronts
 from .plots import plot_hypervolume, plot_predictions, plot_reliability, plot_stitches
-from .points import Measured, Point, compared, paired
+from .points import TOLERANCE, Against, Measured, Point, compared, paired
 from .runs import Run
 
 NEAR = 50
@@ -49,7 +50,7 @@ class Report:
     (('validation', 'selection', 'test'), 'selection')
     >>> [point.name for point in report.references]
     ['inverted', 'residual', 'ensemble']
-    >>> report.references[0].intervals["test"]["accuracy"][1] < report.references[2].metrics["test"]["accuracy"]
+    >>> report.references[0].interval("test", "accuracy")[1] < report.references[2].metrics["test"]["accuracy"]
     True
     >>> report.choose(at_most=300_000).multiply_adds <= 300_000
     True
@@ -57,9 +58,10 @@ class Report:
     :param runs: as `Run.read` returns them.
     :param problem: the one that was searched. A run of another is refused.
     :param test: whether to evaluate on the test split, if the task has one.
+    :param one_stitch: whether all networks with one stitch are tried as stages of cascades too. There are hundreds.
     """
 
-    def __init__(self, runs: Iterable[Run], problem: StitchProblem, *, test: bool = True):
+    def __init__(self, runs: Iterable[Run], problem: StitchProblem, *, test: bool = True, one_stitch: bool = False):
         runs = list(runs)
         if not runs:
             raise ValueError("a report is about one run or more; none is given.")
@@ -68,7 +70,7 @@ class Report:
             if found := differences(run.about["problem"], own, "problem"):
                 origin = f" (It was made from {run.origin}.)" if run.origin else ""
                 raise ValueError(f"{run.path} is a run of another problem: {'; '.join(found)}.{origin}")
-        self.problem = problem
+        self.problem, self.one_stitch = problem, one_stitch
         self.comparison = Comparison(runs, problem.hv_ref_point)
         self.split = problem.split
         there = problem.task.splits
@@ -152,7 +154,32 @@ class Report:
     ) -> Point:
         metrics = self.problem.task.all_metrics
         measured = {split: Measured.of(evaluated[split][i], metrics) for split in self.splits}
-        return Point.of(self.problem, name, x, found_by, measured)
+        return Point.of(self.problem, name, self.problem.subnetwork(x), found_by, measured)
+
+    @cached_property
+    def _cascades(self) -> CascadePoints:
+        stages = [point.network for point in self.found]
+        if self.one_stitch:
+            known = {stage.key for stage in stages}
+            more = [self.problem.subnetwork(x) for x in self.problem.space.one_stitch()]
+            stages += [stage for stage in more if stage.key not in known]
+        return CascadePoints(self.problem, self.references, stages, self.splits, self.deciding)
+
+    @cached_property
+    def plain_cascades(self) -> list[Point]:
+        """Cascades of two references, those that nothing plain dominates on the deciding split, by their cost: what one can
+        have without stitches and without a search."""
+        return compared(self._cascades.plain, self.references, self.problem.task.metric)
+
+    @cached_property
+    def cascades(self) -> list[Point]:
+        """The plain cascades, and one with stitched stages if that is worth more than the one that would be recommended."""
+        plain = self._cheapest(self.plain_cascades)
+        stitched = plain and self._cascades.stitched(plain)
+        return [
+            *self.plain_cascades,
+            *compared([stitched] if stitched else [], self.references, self.problem.task.metric),
+        ]
 
     @cached_property
     def found(self) -> list[Point]:
@@ -170,11 +197,24 @@ class Report:
 
     @cached_property
     def recommended(self) -> Point | None:
-        """The cheapest network found that is as good as the best reference, on the deciding split, and better than every
-        reference that costs no more; None if there is none. See `Against.is_as_good`."""
-        for point in sorted(self.found, key=lambda point: point.F[self.deciding][0]):
-            against = point.against[self.deciding]
-            cheaper = [r.name for r in self.references if r.F[self.deciding][0] <= point.F[self.deciding][0]]
+        """The cheapest network or cascade that is as good as the best reference, on the deciding split, and better than
+        every reference that costs no more; None if there is none. See `Against.is_as_good`. What has stitches must be as
+        good as the plain cascade that would be recommended, too."""
+        plain = self._cheapest(self.plain_cascades)
+        if plain is None:
+            return self._cheapest(self.found)
+        split, metric = self.deciding, self.problem.task.metric
+        rows = plain.measured[split].each[metric]
+        others = [p for p in self.found if Against.of(p.measured[split].each[metric], rows, metric).is_as_good]
+        stitched = [point for point in self.cascades if point.stitches]
+        return self._cheapest([plain, *others, *stitched])
+
+    def _cheapest(self, points: Sequence[Point]) -> Point | None:
+        """The cheapest of these that is as good as the best reference and better than all that cost no more."""
+        split = self.deciding
+        for point in sorted(points, key=lambda point: point.F[split][0]):
+            against = point.against[split]
+            cheaper = [r.name for r in self.references if r.F[split][0] <= point.F[split][0]]
             if against[self.best_reference.name].is_as_good and all(
                 against[name].verdict == "better than" for name in cheaper
             ):
@@ -182,18 +222,18 @@ class Report:
         return None
 
     def choose(self, *, key: str | None = None, at_most: float | None = None, at_least: float | None = None) -> Point:
-        """One network, judged on the deciding split: by default the recommended one. If there is none, a
+        """One network, or cascade, judged on the deciding split: by default the recommended one. If there is none, a
         `NothingToRecommendError` names the reference to use instead.
 
         :param key: the one whose key, or name, begins so; references count.
-        :param at_most: the best one on the front, of equals the cheapest, of at most so many multiply-adds.
-        :param at_least: the cheapest one on the front whose metric is at least so good.
+        :param at_most: the best one, of equals the cheapest, of at most so many multiply-adds, of a cascade expected ones.
+        :param at_least: the cheapest one whose metric is at least so good.
         """
         if key is not None:
-            everything = {point.key: point for point in [*self.references, *self.front]}.values()
+            everything = {point.key: point for point in [*self.cascades, *self.front, *self.references]}.values()
             found = [point for point in everything if point.key.startswith(key) or point.name == key]
             if len(found) != 1:
-                some = ", ".join(point.name for point in self.front[:20])
+                some = ", ".join(point.name for point in [*self.front[:20], *self.cascades[:20]])
                 raise ValueError(
                     f"{len(found) or 'no'} networks on the front have a key like {key!r}. There are {some}."
                 )
@@ -208,14 +248,14 @@ class Report:
             return point.F[split][1], point.multiply_adds
 
         if at_most is not None:
-            found = [point for point in self.front if point.multiply_adds <= at_most]
+            found = [point for point in [*self.front, *self.cascades] if point.multiply_adds <= at_most]
             if not found:
                 least = min(point.multiply_adds for point in self.front)
                 raise ValueError(f"no network on the front costs at most {at_most:,.0f}; the cheapest costs {least:,}.")
             return min(found, key=error_first)
         if at_least is not None:
             limit = self.problem.metric.error(at_least)
-            found = [point for point in self.front if point.F[split][1] <= limit]
+            found = [point for point in [*self.front, *self.cascades] if point.F[split][1] <= limit]
             if not found:
                 reached = min(self.front, key=error_first).metrics[split][metric]
                 raise ValueError(f"no network on the front reaches {metric} {at_least:g}; the best has {reached:.4f}.")
@@ -233,19 +273,22 @@ class Report:
         )
         n = len(self.problem.task[split])
         same = "" if use is best else f" (not distinguishable from {best.name})"
+        few = f" (fewer than {round(2 / TOLERANCE):,} images cannot show that)" if n < 2 / TOLERANCE else ""
         return (
-            f"nothing that was found is surely as good as {best.name}, on {n:,} {split} images, and better than every "
-            f"cheaper reference. Use {use.name}{same}, search longer, or ask for a network of the front by its key, cost "
-            f"or {metric}."
+            f"nothing that was found is surely as good as {best.name}, to {TOLERANCE}, on {n:,} {split} images{few}, and "
+            f"better than every cheaper reference. Use {use.name}{same}, search longer, or ask for a network of the front "
+            f"by its key, cost or {metric}."
         )
 
-    def measure(self, subnetwork: Subnetwork) -> dict[str, dict[str, float]]:
-        """Every metric of a subnetwork, also one with stitches of its own, on the split that was searched, selection and
-        test."""
+    def measure(self, network: Subnetwork | Cascade) -> dict[str, dict[str, float]]:
+        """Every metric of a network, also one with stitches of its own, or of a cascade, on the split that was searched,
+        selection and test."""
         task, engine = self.problem.task, self.problem.engine
         splits = [split for split in dict.fromkeys([self.split, "selection", "test"]) if split in task.splits]
-        heads = self.problem.heads([subnetwork])
-        evaluate = partial(engine.evaluate, [subnetwork], metrics=task.all_metrics, heads=heads, progress=True)
+        if isinstance(network, Cascade):
+            return {split: dict(measure_cascade(self.problem, network, split).metrics) for split in splits}
+        heads = self.problem.heads([network])
+        evaluate = partial(engine.evaluate, [network], metrics=task.all_metrics, heads=heads, progress=True)
         return {split: dict(evaluate(split=task[split])[0].metrics) for split in splits}
 
     # ------------------------------------------------------------------------------------------------------------ text
@@ -254,11 +297,15 @@ class Report:
         return "\n".join([*self._table(), "", *self._in_words(), "", *self._verdict(), "", str(self.comparison)])
 
     def _shown(self, most: int = 12) -> list[Point]:
-        """Of what was found above the floor so many, evenly spread, and the recommended one."""
+        """Of what was found above the floor so many, evenly spread; the plain cascade that is as good as the best reference,
+        and the recommended one."""
         shown = sorted(self._above_floor(), key=lambda point: point.multiply_adds)
         if len(shown) > most:
             places = set(np.linspace(0, len(shown) - 1, most).round().astype(int))
-            shown = [p for i, p in enumerate(shown) if i in places or p is self.recommended]
+            shown = [p for i, p in enumerate(shown) if i in places]
+        for point in (self._cheapest(self.plain_cascades), self.recommended):
+            if point is not None and point not in shown:
+                shown.insert(0, point)
         return shown
 
     def _table(self) -> list[str]:
@@ -274,12 +321,14 @@ class Report:
                 + [f"{point.stitches}"]
                 + [", ".join(point.found_by)] * several
             )
-        return [*table(rows), "In parentheses: 95 % intervals."]
+        lines = [*table(rows), "In parentheses: 95 % intervals."]
+        cascades = [f"  {point.name}: {stages_of(point.network)}" for point in self._shown() if point.is_cascade]
+        return [*lines, "Cascades, with the multiply-adds that are expected:", *cascades] if cascades else lines
 
     def _with_interval(self, point: Point, split: str) -> str:
         metric = self.problem.task.metric
         digits = decimals(len(self.problem.task[split]))
-        low, high = point.intervals[split][metric]
+        low, high = point.interval(split, metric)
         return f"{point.metrics[split][metric]:.{digits}f} ({low:.{digits}f}–{high:.{digits}f})"
 
     def _in_words(self) -> list[str]:
@@ -327,7 +376,7 @@ class Report:
         if point is None:
             return f"Recommended: {self._nothing()}"
         of_best = point.multiply_adds / best.multiply_adds
-        text = f"Recommended: {point.name}, {of_best:.0%} of {best.name}'s cost; on {self.deciding} it is as good"
+        text = f"Recommended: {point.name}, {of_best:.0%} of {best.name}'s cost; on {self.deciding} it is as good (surely no more than {TOLERANCE} worse)"
         if "test" in self.splits and self.deciding != "test":
             pair = point.against["test"][best.name].paired
             text += f", on test {pair.difference:+.4f} (95 % interval {pair.low:+.4f} to {pair.high:+.4f})"
@@ -346,12 +395,14 @@ class Report:
         references = {split: {p.name: self._bars(p, split) for p in self.references} for split in self.splits}
         chosen = self.recommended
         marked = None if chosen is None else (chosen.name, {split: tuple(chosen.F[split]) for split in self.splits})
-        return plot_fronts(fronts, references, metric=self.problem.task.metric, chosen=marked)
+        curve = {split: np.array([point.F[split] for point in self.plain_cascades]) for split in self.splits}
+        curves = {"plain cascades": curve} if self.plain_cascades else {}
+        return plot_fronts(fronts, references, metric=self.problem.task.metric, chosen=marked, curves=curves)
 
     def _bars(self, point: Point, split: str) -> tuple[float, ...]:
         """The objectives, and the ends of the error's interval."""
         metric = self.problem.task.metric
-        low, high = sorted(self.problem.metric.error(end) for end in point.intervals[split][metric])
+        low, high = sorted(self.problem.metric.error(end) for end in point.interval(split, metric))
         return (*point.F[split], low, high)
 
     def plot_hypervolume(self, *, over_time: bool = False) -> Figure:
@@ -411,7 +462,8 @@ class Report:
         chosen = chosen or self.recommended
         bins = self.reliability(chosen)
         written = [
-            _write_csv(folder / "front.csv", map(self._flat, [*self.references, *self.front])),
+            _write_csv(folder / "front.csv", map(self._flat, [*self.references, *self.cascades, *self.front])),
+            _write_json(folder / "cascades.json", cascades_document(self.cascades, self.problem)),
             _write_csv(folder / "evaluations.csv", self._evaluations()),
             _write_json(folder / "report.json", self._document(bins)),
         ]
@@ -427,9 +479,10 @@ class Report:
         if predictions := self._predictions():
             figures["predictions"] = lambda: plot_predictions(predictions)
         if chosen is not None:
-            figures["subnetwork"] = lambda: draw_subnetwork(chosen.network)
-        for name, draw in figures.items():
-            draw().savefig(folder / f"{name}.png", dpi=150)
+            draw = draw_cascade if chosen.is_cascade else draw_subnetwork
+            figures["subnetwork"] = lambda: draw(chosen.network)
+        for name, figure in figures.items():
+            figure().savefig(folder / f"{name}.png", dpi=150)
             written.append(folder / f"{name}.png")
         return written
 
@@ -444,8 +497,9 @@ class Report:
         }
         for split, values in point.metrics.items():
             for name, value in values.items():
-                low, high = point.intervals[split][name]
-                row |= {f"{split}_{name}": value, f"{split}_{name}_low": low, f"{split}_{name}_high": high}
+                row[f"{split}_{name}"] = value
+                if name in (self.problem.task.metric, "accuracy", "pixel_accuracy"):
+                    row[f"{split}_{name}_low"], row[f"{split}_{name}_high"] = point.interval(split, name)
         row |= {f"dominates_on_{split}": "; ".join(names) for split, names in point.dominates.items()}
         row |= {f"on_front_on_{split}": int(v) if point.found_by else "" for split, v in point.on_front.items()}
         for split in self.splits:
@@ -454,7 +508,7 @@ class Report:
                 row[f"{split}_difference_from_{reference.name}"] = against.paired.difference if against else ""
                 row[f"{split}_p_{reference.name}"] = against.corrected if against else ""
                 row[f"{split}_verdict_{reference.name}"] = f"{against.verdict} {reference.name}" if against else ""
-        return row | {"genotype": write_genotype(point.x)}
+        return row | {"genotype": "" if point.is_cascade else write_genotype(point.x)}
 
     def _evaluations(self) -> Iterable[dict[str, Any]]:
         for label, group in self.comparison.runs.items():
@@ -501,6 +555,7 @@ class Report:
             "compared_after": self.comparison.evaluations,
             "differences": [asdict(difference) for difference in self.comparison.differences],
             "references": [self._flat(point) for point in self.references],
+            "cascades": [self._flat(point) for point in self.cascades],
             "front": [self._flat(point) for point in self.front],
             "reliability": {name: sums.tolist() for name, sums in bins.items()},
         }
@@ -512,6 +567,18 @@ def in_words(point: Point, split: str) -> str:
     for name, against in point.against[split].items():
         verdicts.setdefault(against.verdict, []).append(name)
     return "; ".join(f"{verdict} {', '.join(names)}" for verdict, names in verdicts.items())
+
+
+def stages_of(cascade: Cascade) -> str:
+    """A cascade in words: its stages, thresholds and the fraction of images that gets there."""
+    parts = []
+    for number, stage in enumerate(cascade.stages):
+        name = " + ".join(network.name for network in stage.outputs)
+        stitches = f" with {stage.n_stitches} stitch{'es' * (stage.n_stitches > 1)}" if stage.n_stitches else ""
+        when = f" where the top probability is below {cascade.thresholds[number - 1]:.4g}" if number else ""
+        share = f" ({cascade.fractions[number]:.0%} of the images)" if number and cascade.fractions else ""
+        parts.append(f"{name}{stitches}{when}{share}")
+    return ", then ".join(parts)
 
 
 def decimals(n: int) -> int:
@@ -530,6 +597,6 @@ def _write_csv(path: Path, rows: Iterable[Mapping[str, Any]]) -> Path:
     return path
 
 
-def _write_json(path: Path, document: Mapping[str, Any]) -> Path:
+def _write_json(path: Path, document: Any) -> Path:
     path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     return path

@@ -1,6 +1,6 @@
 """What a subnetwork is made of, in few words: stretches of its networks, and the stitches between them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -18,7 +18,8 @@ class Segment:
 
     `nodes` are positions in `network.nodes`, in the order they are computed; a stitch has neither network nor nodes, but
     its `link`. `cost` is in multiply-adds for one sample. `reads` are the positions of the parts it reads among all
-    `segments` of the subnetwork, each earlier than itself; `reads_input` says whether it reads the input."""
+    `segments` of the subnetwork, each earlier than itself; `reads_input` says whether it reads the input, `is_known` whether it has been computed before,
+    by an earlier stage of a cascade."""
 
     cost: int
     reads: tuple[int, ...]
@@ -26,6 +27,7 @@ class Segment:
     network: Network | None = None
     nodes: tuple[int, ...] = ()
     link: Link | None = None
+    is_known: bool = False
 
     @property
     def first(self) -> str:
@@ -52,9 +54,11 @@ def _is_inside(node: Node, module: str) -> bool:
     return node.name == module or node.name.startswith(f"{module}.")
 
 
-def segments(subnetwork: Subnetwork) -> tuple[Segment, ...]:
+def segments(subnetwork: Subnetwork, known: Collection[int] = ()) -> tuple[Segment, ...]:
     """The parts of a subnetwork in topological order. A segment ends where nodes are left out, where a stitch reads, and
-    before the first node that reads what a stitch gives. Each step of the subnetwork is in exactly one part."""
+    before the first node that reads what a stitch gives. Each step of the subnetwork is in exactly one part.
+
+    :param known: the ids of steps that have been computed before. A part has such steps alone, or none."""
     steps = _in_order(subnetwork)
     positions = {
         network.name: {node.name: i for i, node in enumerate(network.nodes)} for network in subnetwork.space.networks
@@ -73,15 +77,17 @@ def segments(subnetwork: Subnetwork) -> tuple[Segment, ...]:
         unread -= arriving
         open_part = latest.get(name)
         if open_part is not None and not arriving:
-            last = groups[open_part][-1].node.name
+            before = groups[open_part][-1]
+            last = before.node.name
             follows = positions[name][step.node.name] == positions[name][last] + 1
+            follows = follows and (before.id in known) == (step.id in known)
             if follows and (name, last) not in sources:
                 groups[open_part].append(step)
                 part_of[step.id] = open_part
                 continue
         latest[name] = part_of[step.id] = len(groups)
         groups.append([step])
-    return tuple(_segment(group, number, part_of, positions) for number, group in enumerate(groups))
+    return tuple(_segment(group, number, part_of, positions, known) for number, group in enumerate(groups))
 
 
 def _in_order(subnetwork: Subnetwork) -> list[Step]:
@@ -100,11 +106,17 @@ def _in_order(subnetwork: Subnetwork) -> list[Step]:
     return [steps[i] for i in nx.lexicographical_topological_sort(graph)]
 
 
-def _segment(group: list[Step], number: int, part_of: dict[int, int], positions: dict[str, dict[str, int]]) -> Segment:
+def _segment(
+    group: list[Step],
+    number: int,
+    part_of: dict[int, int],
+    positions: dict[str, dict[str, int]],
+    known: Collection[int],
+) -> Segment:
     reads = tuple(sorted({part_of[i] for step in group for i in step.reads.values()} - {number}))
     cost = sum(step.cost for step in group)
     if group[0].link:
-        return Segment(cost, reads, link=group[0].link)
+        return Segment(cost, reads, link=group[0].link, is_known=group[0].id in known)
     network = group[0].network
     return Segment(
         cost,
@@ -112,6 +124,7 @@ def _segment(group: list[Step], number: int, part_of: dict[int, int], positions:
         any(INPUT in step.node.inputs() for step in group),
         network,
         tuple(positions[network.name][step.node.name] for step in group),
+        is_known=group[0].id in known,
     )
 
 

@@ -1,4 +1,4 @@
-"""A subnetwork as a file that runs without this package: a `torch.export` program (`.pt2`) or ONNX (`.onnx`).
+"""A subnetwork or a cascade as a file that runs without this package: a `torch.export` program (`.pt2`) or ONNX (`.onnx`).
 
 With the network goes what there is to know about it, as JSON: what it is made of, what input it takes, what it costs and
 how good it is. `read_about` reads that from a file and nothing else."""
@@ -10,7 +10,7 @@ import math
 import os
 import warnings
 import zipfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from types import ModuleType
@@ -20,11 +20,16 @@ import torch
 from torch import nn
 
 from ..network import INPUT, first_lines
+from ..stitches import Link
 from ..util.files import check_place, no_constant, written_whole
+from .cascade import top_probability
+from .sharing import Sharing
 from .summary import describe_input
 
 if TYPE_CHECKING:
-    from .subnetwork import Subnetwork
+    from .cascade import Cascade
+    from .space import Space
+    from .subnetwork import Step, Subnetwork
 
 FORMAT = "pymoo-stitch network 1"
 
@@ -70,23 +75,87 @@ def export(
     :return: what was written about the network, as `read_about` gives it.
     """
     check_path(path)
-    if subnetwork.n_stitches and not (subnetwork.space.is_fitted or subnetwork.retrained):
-        warnings.warn("no stitch of this supernet has been fitted: call supernet.fit(images) first.", stacklevel=3)
+    _warn_if_not_fitted([subnetwork])
     module = subnetwork.module(head=head).requires_grad_(False)
     text = json.dumps(describe(subnetwork, module, classes, metrics, head), ensure_ascii=False, allow_nan=False)
     with written_whole(path) as temporary, torch.no_grad():
-        batches = [_noise(size, subnetwork.space.input_shape) for size in BATCHES]
-        expected = [module(batch.clone()) for batch in batches]
-        if not all(output.isfinite().all() for output in expected):
-            raise ValueError(
-                f"{subnetwork} cannot be exported: it gives NaN or infinite values for noise in [0, 1], so that no file "
-                "can be compared with it."
-            )
-        program = _program(module, subnetwork)
-        run, tolerance = _WRITERS[Path(path).suffix](program, text, temporary)
-        for batch, output in zip(batches, expected, strict=True):
-            _compare(path, run(batch.clone()), output, tolerance)
+        expected = _expected(subnetwork, module)
+        read, tolerance = _WRITERS[Path(path).suffix](_program(module, subnetwork), text, temporary)
+        _compare(path, read({}), expected, tolerance)
     return json.loads(text)
+
+
+def export_cascade(
+    cascade: "Cascade",
+    path: str | os.PathLike,
+    *,
+    classes: Sequence[str] | None = None,
+    metrics: Mapping[str, Mapping[str, float]] | None = None,
+) -> dict[str, Any]:
+    """Write a cascade to a file of its own, for any batch size from 1: as `export` does for a subnetwork, with the same
+    guarantees. It is also verified with other thresholds than its own, with which none, some and all of the images are
+    deferred.
+
+    A loaded `.pt2` file has its thresholds as buffers: `module.threshold1.fill_(0.9)` changes one.
+
+    :param path, classes, metrics: as in `export`.
+    :return: what was written about the cascade. Beside what there is for a subnetwork, `cascade` says what its stages are,
+        and after which threshold each of them runs. `multiply_adds` are those of the worst case.
+    """
+    check_path(path)
+    _warn_if_not_fitted(cascade.stages)
+    module = cascade.module().requires_grad_(False)
+    with torch.no_grad():
+        about = describe_cascade(cascade, module, classes, metrics)
+    text = json.dumps(about, ensure_ascii=False, allow_nan=False)
+    with written_whole(path) as temporary, torch.no_grad():
+        others = list(_other_thresholds(cascade, module))
+        expected = [_expected(cascade, _with_tensors(module, tensors)) for tensors in others]
+        _with_tensors(module, _thresholds(cascade.thresholds))
+        others, expected = [{}, *others], [_expected(cascade, module), *expected]
+        read, tolerance = _WRITERS[Path(path).suffix](_program(module, cascade), text, temporary)
+        for tensors, outputs in zip(others, expected, strict=True):
+            _compare(path, read(tensors), outputs, tolerance)
+    return json.loads(text)
+
+
+def _warn_if_not_fitted(subnetworks: "Sequence[Subnetwork]") -> None:
+    if any(each.n_stitches and not (each.space.is_fitted or each.retrained) for each in subnetworks):
+        warnings.warn("no stitch of this supernet has been fitted: call supernet.fit(images) first.", stacklevel=4)
+
+
+def _expected(network: "Subnetwork | Cascade", module: nn.Module) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Batches to verify a file on, and what it must give for them."""
+    batches = [_noise(size, network.space.input_shape) for size in BATCHES]
+    expected = [module(batch.clone()) for batch in batches]
+    if not all(output.isfinite().all() for output in expected):
+        raise ValueError(
+            f"{network} cannot be exported: it gives NaN or infinite values for noise in [0, 1], so that no file can be "
+            "compared with it."
+        )
+    return list(zip(batches, expected, strict=True))
+
+
+def _thresholds(values: Sequence[float]) -> dict[str, torch.Tensor]:
+    """The buffers of a cascade's module that hold its thresholds, with these values."""
+    return {f"threshold{number}": torch.tensor(value) for number, value in enumerate(values, 1)}
+
+
+def _other_thresholds(cascade: "Cascade", module: nn.Module) -> Iterator[dict[str, torch.Tensor]]:
+    """Thresholds with which none, all, and some images of a batch of noise are deferred, these to the last stage."""
+    count = len(cascade.thresholds)
+    yield (none := _thresholds([0.0] * count))
+    yield _thresholds([2.0] * count)  # no probability is so high
+    first = _with_tensors(module, none)(_noise(max(BATCHES), cascade.space.input_shape))
+    low, high = top_probability(first).sort().values[:2].tolist()
+    yield _thresholds([(low + high) / 2, *[2.0] * (count - 1)])
+
+
+def _with_tensors(module: nn.Module, tensors: Mapping[str, torch.Tensor]) -> nn.Module:
+    """The module, some of its buffers with these values from now on."""
+    for name, tensor in tensors.items():
+        module.get_buffer(name).copy_(tensor)
+    return module
 
 
 def check_path(path: str | os.PathLike) -> None:
@@ -129,45 +198,97 @@ def describe(
     """What there is to know about a subnetwork, as JSON takes it. Shapes are without the batch, multiply-adds those for
     one sample; `retrained` tells whether its stitches are its own, and no longer the supernet's, `recalibrated` whether
     statistics of batch norms are."""
-    costs = {}
-    for step in subnetwork.steps():
-        if step.network is not None:
-            costs[step.network.name] = costs.get(step.network.name, 0) + step.cost
     output_shape = subnetwork.outputs[0].output_shape
     if head is not None:
         with torch.no_grad():
             output_shape = tuple(head.cpu()(torch.zeros(1, *output_shape)).shape[1:])
     return {
         "format": FORMAT,
-        "networks": [{"name": name, "multiply_adds": cost} for name, cost in costs.items()],
-        "stitches": [
-            {"source": str(link.source), "target": str(link.target), "kind": link.kind} for link in subnetwork.links
-        ],
+        "networks": _networks(subnetwork.steps()),
+        "stitches": _stitches(subnetwork.links),
         "retrained": subnetwork.retrained,
         "recalibrated": bool(subnetwork.norms),
         "outputs": [network.name for network in subnetwork.outputs],
         "head": head and type(head).__name__.removeprefix("_"),
-        "genotype": "".join("01"[bit] for bit in subnetwork.x.tolist()),
+        "genotype": _bits(subnetwork),
         "key": subnetwork.key,
         "multiply_adds": subnetwork.cost,
         "parameters": sum(parameter.numel() for parameter in module.parameters()),
-        "input": _input(subnetwork),
+        "input": _input(subnetwork.space, subnetwork.steps()),
         "output": {"shape": list(output_shape), "dtype": "float32"},
         "classes": _checked_classes(classes, output_shape),
         "metrics": _checked_metrics(metrics),
-        "versions": {"pymoo-stitch": _own_version(), "torch": torch.__version__},
+        "versions": _versions(),
     }
 
 
-def _input(subnetwork: "Subnetwork") -> dict[str, Any]:
+def describe_cascade(
+    cascade: "Cascade",
+    module: nn.Module,
+    classes: Sequence[str] | None = None,
+    metrics: Mapping[str, Mapping[str, float]] | None = None,
+) -> dict[str, Any]:
+    """What there is to know about a cascade, as `describe` does for a subnetwork; `cascade` holds its stages, each with the
+    multiply-adds for an image that gets there and, where it is known, the fraction of images that does."""
+    steps = [computation.step for computation in Sharing(cascade.stages).computations]
+    links = dict.fromkeys(link for stage in cascade.stages for link in stage.links)
+    make_head = cascade.stages[0].make_head
+    output_shape = tuple(module(_noise(1, cascade.space.input_shape)).shape[1:])
+    stages = [
+        {
+            "outputs": [network.name for network in stage.outputs],
+            "genotype": _bits(stage),
+            "key": stage.key,
+            "retrained": stage.retrained,
+            "recalibrated": bool(stage.norms),
+            "multiply_adds": cost,
+            "fraction": None if cascade.fractions is None else cascade.fractions[number],
+        }
+        for number, (stage, cost) in enumerate(zip(cascade.stages, cascade.costs, strict=True))
+    ]
+    return {
+        "format": FORMAT,
+        "networks": _networks(steps),
+        "stitches": _stitches(links),
+        "retrained": any(stage.retrained for stage in cascade.stages),
+        "recalibrated": any(stage.norms for stage in cascade.stages),
+        "cascade": {"stages": stages, "thresholds": list(cascade.thresholds), "combine": cascade.combine},
+        "head": make_head and type(make_head()).__name__.removeprefix("_"),
+        "key": cascade.key,
+        "multiply_adds": cascade.worst_cost,
+        "expected_multiply_adds": None if cascade.fractions is None else cascade.cost,
+        "parameters": sum(parameter.numel() for parameter in module.parameters()),
+        "input": _input(cascade.space, steps),
+        "output": {"shape": list(output_shape), "dtype": "float32"},
+        "classes": _checked_classes(classes, output_shape),
+        "metrics": _checked_metrics(metrics),
+        "versions": _versions(),
+    }
+
+
+def _networks(steps: Iterable["Step"]) -> list[dict[str, Any]]:
+    costs: dict[str, int] = {}
+    for step in steps:
+        if step.network is not None:
+            costs[step.network.name] = costs.get(step.network.name, 0) + step.cost
+    return [{"name": name, "multiply_adds": cost} for name, cost in costs.items()]
+
+
+def _stitches(links: Iterable[Link]) -> list[dict[str, str]]:
+    return [{"source": str(link.source), "target": str(link.target), "kind": link.kind} for link in links]
+
+
+def _bits(subnetwork: "Subnetwork") -> str:
+    return "".join("01"[bit] for bit in subnetwork.x.tolist())
+
+
+def _input(space: "Space", steps: Iterable["Step"]) -> dict[str, Any]:
     """Shape, type and values of the input; with `mean` and `std` where images in [0, 1] must be normalised first."""
     reading = list(
-        {
-            step.network.name: step.network for step in subnetwork.steps() if step.node and INPUT in step.node.inputs()
-        }.values()
+        {step.network.name: step.network for step in steps if step.node and INPUT in step.node.inputs()}.values()
     )
     values = {describe_input(network): network for network in reading}
-    about = {"shape": list(subnetwork.space.input_shape), "dtype": "float32", "values": "; ".join(values)}
+    about = {"shape": list(space.input_shape), "dtype": "float32", "values": "; ".join(values)}
     if len(values) > 1:
         about["values"] = "; ".join(f"{network.name}: {describe_input(network)}" for network in reading)
     elif reading[0].takes_unit_images is False:
@@ -199,31 +320,36 @@ def _checked_metrics(metrics: Mapping[str, Mapping[str, float]] | None) -> dict[
     return found
 
 
-def _own_version() -> str | None:
+def _versions() -> dict[str, str | None]:
     try:
-        return metadata.version("pymoo-stitch")
+        own = metadata.version("pymoo-stitch")
     except metadata.PackageNotFoundError:  # run from a folder, not installed
-        return None
+        own = None
+    return {"pymoo-stitch": own, "torch": torch.__version__}
 
 
 # -------------------------------------------------------------------------------------------------------------- writing
 
 Forward = Callable[[torch.Tensor], torch.Tensor]
 
+Read = Callable[[Mapping[str, torch.Tensor]], Forward]
+"""Loads a file, with other values for some of its tensors, as a function."""
+
 
 def _noise(size: int, shape: tuple[int, ...]) -> torch.Tensor:
     return torch.rand(size, *shape, generator=torch.Generator().manual_seed(size))
 
 
-def _program(module: nn.Module, subnetwork: "Subnetwork") -> torch.export.ExportedProgram:
-    """The exported program, without what would make two files of one subnetwork differ or tell of the machine: example
+def _program(module: nn.Module, network: "Subnetwork | Cascade") -> torch.export.ExportedProgram:
+    """The exported program, without what would make two files of one network differ or tell of the machine: example
     inputs, stack traces, and the addresses of graphs."""
-    example = _noise(2, subnetwork.space.input_shape)
+    example = _noise(2, network.space.input_shape)
+    shapes = ({0: torch.export.Dim("batch", min=1)},)
     try:
-        program = torch.export.export(module, (example,), dynamic_shapes=({0: torch.export.Dim("batch", min=1)},))
+        program = torch.export.export(module, (example,), dynamic_shapes=shapes, strict=False)
     except Exception as error:
         raise ValueError(
-            f"{subnetwork} cannot be exported: torch.export failed with {first_lines(error, 2)}. The whole message is in "
+            f"{network} cannot be exported: torch.export failed with {first_lines(error, 2)}. The whole message is in "
             "the exception's cause."
         ) from error
     program.example_inputs = None
@@ -233,27 +359,34 @@ def _program(module: nn.Module, subnetwork: "Subnetwork") -> torch.export.Export
     return program
 
 
-def _compare(path: str | os.PathLike, found: torch.Tensor, expected: torch.Tensor, tolerance: float) -> None:
+def _compare(
+    path: str | os.PathLike, run: Forward, expected: Sequence[tuple[torch.Tensor, torch.Tensor]], tolerance: float
+) -> None:
     """A ValueError unless what a file gives differs by no more than `tolerance` times the largest output."""
-    same_shape = found.shape == expected.shape
-    difference = (found - expected).abs().max().item() if same_shape else math.inf
-    allowed = tolerance * expected.abs().max().item()
-    if not difference <= allowed:
-        raise ValueError(
-            f"{path} was not written: for {len(expected)} samples what was to be written differs from the subnetwork by up "
-            f"to {difference:.3g}, more than {allowed:.3g}. The other format may do."
-        )
+    for batch, output in expected:
+        found = run(batch.clone())
+        difference = (found - output).abs().max().item() if found.shape == output.shape else math.inf
+        allowed = tolerance * output.abs().max().item()
+        if not difference <= allowed:
+            raise ValueError(
+                f"{path} was not written: for {len(output)} samples what was to be written differs from the subnetwork by "
+                f"up to {difference:.3g}, more than {allowed:.3g}. The other format may do."
+            )
 
 
-def _write_pt2(program: torch.export.ExportedProgram, about: str, path: Path) -> tuple[Forward, float]:
+def _write_pt2(program: torch.export.ExportedProgram, about: str, path: Path) -> tuple[Read, float]:
     buffer = io.BytesIO()  # torch's own writer ends the process when a disk is full, and writes the file's name into it
     torch.export.save(program, buffer, extra_files={ABOUT: about})
     path.write_bytes(buffer.getbuffer())
-    with open(path, "rb") as file:
-        return torch.export.load(file).module(), 0.0
+
+    def read(tensors: Mapping[str, torch.Tensor]) -> Forward:
+        with open(path, "rb") as file:
+            return _with_tensors(torch.export.load(file).module(), tensors)
+
+    return read, 0.0
 
 
-def _write_onnx(program: torch.export.ExportedProgram, about: str, path: Path) -> tuple[Forward, float]:
+def _write_onnx(program: torch.export.ExportedProgram, about: str, path: Path) -> tuple[Read, float]:
     onnx, _, onnxruntime = _require(*ONNX)
     size = sum(tensor.nbytes for tensor in [*program.state_dict.values(), *program.constants.values()])
     if size > ONNX_LIMIT:
@@ -271,10 +404,18 @@ def _write_onnx(program: torch.export.ExportedProgram, about: str, path: Path) -
     onnx.helper.set_model_props(model, {ABOUT_KEY: about} | _plain(json.loads(about)))
     path.write_bytes(model.SerializeToString(deterministic=True))
     onnx.checker.check_model(str(path), full_check=True)
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3  # errors: what it says of its own optimisations is not for the user
-    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    return lambda batch: torch.from_numpy(session.run(None, {"input": batch.numpy()})[0]), TOLERANCE
+
+    def read(tensors: Mapping[str, torch.Tensor]) -> Forward:
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 3  # errors: what it says of its own optimisations is not for the user
+        given = {name: onnxruntime.OrtValue.ortvalue_from_numpy(tensor.numpy()) for name, tensor in tensors.items()}
+        for name, value in given.items():
+            options.add_initializer(name, value)
+        session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        # `given` has to live as long as the session.
+        return lambda batch, given=given: torch.from_numpy(session.run(None, {"input": batch.numpy()})[0])
+
+    return read, TOLERANCE
 
 
 def _plain(about: dict[str, Any]) -> dict[str, str]:

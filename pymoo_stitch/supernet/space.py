@@ -66,6 +66,20 @@ class Space(ABC):
         """Named genotypes to compare with: the networks themselves, where the space knows which they are."""
         return {"zeros": np.zeros(self.n_var, dtype=bool)}
 
+    def one_stitch(self) -> np.ndarray:
+        """The genotypes [n, n_var] of all subnetworks with exactly one stitch, each subnetwork once: each variable that
+        is not the output switch's alone, with each input of the output switch."""
+        if self.codes is not None:
+            tried = self.codes
+        else:
+            outputs = np.eye(self.n_choices + 1, self.n_choices, -1, dtype=bool)  # the first is where none is 1
+            n_links = self.n_var - self.n_choices
+            tried = np.concatenate(
+                [np.repeat(np.eye(n_links, dtype=bool), len(outputs), 0), np.tile(outputs, (n_links, 1))], axis=1
+            )
+        found = {subnetwork.key: x for x in tried if (subnetwork := self.subnetwork(x)).n_stitches == 1}
+        return np.array(list(found.values()), dtype=bool).reshape(-1, self.n_var)
+
     @property
     def density(self) -> float:
         """The fraction of ones in genotypes with which a search begins."""

@@ -98,7 +98,7 @@ def _resampled(rows: np.ndarray, value: Value) -> np.ndarray:
     return np.array([value(total.reshape(rows.shape[1:])) for total in sums])
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=4)
 def _weights(n: int) -> np.ndarray:
     """How often each of n images is in each resample [RESAMPLES, n]."""
     rng = np.random.default_rng(0)

@@ -1,6 +1,7 @@
 """The search algorithms: they reach known fronts, end as told, and can be stopped, copied and fed by hand at any moment."""
 
 import copy
+import itertools
 import pickle
 import time
 
@@ -100,8 +101,8 @@ def test_other_terminations(make):
     problem = TrapInverseTrap(20, seed=7)
     assert minimize(problem, make(pop_size=16), ("n_gen", 7), seed=1).algorithm.n_gen == 8
     start = time.perf_counter()
-    minimize(problem, make(pop_size=64), ("time", 1), seed=1)
-    assert time.perf_counter() - start < 3
+    minimize(problem, make(pop_size=64), ("time", 0.3), seed=1)
+    assert 0.3 <= time.perf_counter() - start < 30  # however busy the machine is
     both = TerminateIfAny(get_termination("n_gen", 1000), get_termination("n_evals", 77))
     assert minimize(problem, make(pop_size=16), both, seed=1).algorithm.evaluator.real == 77
 
@@ -146,11 +147,11 @@ def test_the_same_seed_gives_the_same_run_and_event_log(make):
 
 
 @OURS
-@pytest.mark.parametrize("way", [copy.deepcopy, lambda a: pickle.loads(pickle.dumps(a))], ids=["deepcopy", "pickle"])
-def test_a_copy_made_at_any_moment_ends_like_the_original(make, way):
+def test_a_copy_made_at_any_moment_ends_like_the_original(make):
+    ways = itertools.cycle([copy.deepcopy, lambda a: pickle.loads(pickle.dumps(a))])
     algorithm = make(pop_size=16).setup(TwoChains(30, seed=1), termination=("n_evals", 140), seed=1)
     copies, before = [], 0
-    for moment in (0, 7, 90):
+    for moment, way in zip((0, 7, 60, 90), ways, strict=False):
         for _ in range(moment - before):
             algorithm.next()
         before = moment

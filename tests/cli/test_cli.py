@@ -102,13 +102,17 @@ def test_from_search_to_a_network(command, journal, tmp_path):
 
     code, said, _ = command("report --output report digits-nsga-ii-seed1.sqlite", journal)
     assert code == 0
-    assert "dominates on test" in said
+    assert "On the same 4,000 test images (exact McNemar tests" in said
     assert (tmp_path / "report" / "fronts.png").is_file()
+
+    code, said, errors = command("export --output network.pt2", journal)
+    assert (code == 0) == ("nothing that was found is surely as good" not in errors)
+    (tmp_path / "network.pt2").unlink(missing_ok=True)
 
     code, said, _ = command("export --output network.pt2 --at-most 300000 --retrain 64 --recalibrate 64", journal)
     assert code == 0
     assert "test, retrained" in said or "This is inverted itself" in said
-    assert "batch norms on 64 images: accuracy on validation" in said or "there is nothing to recalibrate" in said
+    assert "batch norms on 64 images: accuracy on selection" in said or "there is nothing to recalibrate" in said
     network = torch.export.load(tmp_path / "network.pt2").module()
     assert network(torch.rand(5, 1, 8, 8)).shape == (5, 10)
 
@@ -119,16 +123,17 @@ def test_from_search_to_a_network(command, journal, tmp_path):
 
 
 @pytest.mark.parametrize(("gain", "words"), [(0.01, "It is kept."), (0.0, "not kept: "), (-0.01, "not kept: ")])
-def test_a_recalibration_is_kept_if_it_is_better_on_validation(gain, words, digits, capsys):
+def test_a_recalibration_is_kept_if_it_is_better_on_selection(gain, words, digits, capsys):
     """Whatever it is on test."""
     subnetwork = digits.subnetwork(np.arange(digits.n_var) < 4)
-    before = {"validation": {"accuracy": 0.8}, "test": {"accuracy": 0.8}}
-    after = {"validation": {"accuracy": 0.8 + gain}, "test": {"accuracy": 0.8 - gain}}
-    report = SimpleNamespace(problem=digits, split="validation", measure=lambda subnetwork: after)
-    kept = commands._recalibrate(report, subnetwork, before, 32)
+    before = {"selection": {"accuracy": 0.8}, "test": {"accuracy": 0.8}}
+    after = {"selection": {"accuracy": 0.8 + gain}, "test": {"accuracy": 0.8 - gain}}
+    report = SimpleNamespace(problem=digits, deciding="selection", measure=lambda subnetwork: after)
+    network, kept = commands._recalibrate(report, subnetwork, before, 32)
+    assert network is subnetwork
     assert (kept is after) == bool(subnetwork.norms) == (gain > 0)
     said = capsys.readouterr().out
-    assert f"accuracy on validation 0.8000 before, {0.8 + gain:.4f} after. It is " in said
+    assert f"accuracy on selection 0.8000 before, {0.8 + gain:.4f} after. It is " in said
     assert words in said
 
 
@@ -370,12 +375,16 @@ def test_times_and_counts():
 def test_ctrl_c_ends_a_search_that_can_go_on(workers, cache, digits, tmp_path):
     path = tmp_path / "run.sqlite"
     search = process("search", "digits", "--budget", "100000", "--output", path, *workers, start_new_session=True)
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline and _rows(path) < 20:
-        assert search.poll() is None, search.communicate()
-        time.sleep(0.2)
-    os.killpg(search.pid, signal.SIGINT)  # as a terminal does, workers included
-    said, errors = search.communicate(timeout=60)
+    try:
+        deadline = time.monotonic() + 120
+        while time.monotonic() < deadline and _rows(path) < 20:
+            assert search.poll() is None, search.communicate()
+            time.sleep(0.2)
+        os.killpg(search.pid, signal.SIGINT)  # as a terminal does, workers included
+        said, errors = search.communicate(timeout=60)
+    finally:
+        if search.poll() is None:  # it would go on for hours
+            os.killpg(search.pid, signal.SIGKILL)
     assert search.returncode == cli.INTERRUPTED, errors
     assert f"Go on: pymoo-stitch resume {path}" in said
     assert "Traceback" not in errors

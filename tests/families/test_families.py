@@ -237,6 +237,9 @@ def test_the_list_holds_each_set_of_links_that_are_all_in_use_and_no_other(netwo
     assert {subnetwork.key for subnetwork in family} == expected
     chains = (7**2 + 2**2 + 3**2 + 2**2) // 2  # the second stitch leaves no earlier than the first has entered
     assert len(family) == len(expected) == (3 + 3 * 7 + chains if pairs == "all" else 3 + 2 * 7)
+    assert len(family.one_stitch()) == (3 * 7 if pairs == "all" else 2 * 7)
+    for x in family.one_stitch():
+        assert sum(link.kind == "linear" for link in family.subnetwork(x).links) == 1
 
 
 def test_ids_are_in_the_order_of_cost_and_a_budget_buys_the_dearest_that_it_pays(family):

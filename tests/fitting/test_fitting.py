@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional as F
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import BatchSampler, DataLoader, SequentialSampler, TensorDataset
 
 from pymoo_stitch import Link, Network, Supernet
 from pymoo_stitch.fitting import Execution, adapter_of, solve_factors, solve_rows
@@ -449,6 +449,21 @@ def test_images_may_come_in_many_ways(pair):
     assert fresh(pair).fit((b for b in images.split(16)), "adam").samples == 28  # an iterator is used up after one pass
     assert fresh(pair).fit(list(images.split(16)), "adam", samples=100).samples >= 100
     assert fresh(pair).fit(list(images.split(3)), "adam", samples=3).errors  # goes on until one is kept back
+
+
+def test_few_images_give_as_many_rows_whatever_they_come_in(pair):
+    dataset = TensorDataset(noise(32))
+    loaders = {
+        "whole": DataLoader(dataset, batch_size=6),
+        "cut": DataLoader(dataset, batch_size=6, drop_last=True),  # 30 of 32
+        "unknown": DataLoader(dataset, batch_sampler=BatchSampler(SequentialSampler(dataset), 6, drop_last=False)),
+    }
+    for name, positions in {"whole": 37, "cut": 38, "unknown": 16}.items():  # for 1,024 rows of 28 and 27 images
+        by_default, expected = fresh(pair), fresh(pair)
+        by_default.fit(loaders[name], restore=0)
+        expected.fit(loaders[name], restore=0, positions=positions)
+        for key, weight in expected.stitches.state_dict().items():
+            torch.testing.assert_close(by_default.stitches.state_dict()[key], weight)
 
 
 @pytest.mark.parametrize(

@@ -99,6 +99,13 @@ def test_the_supernet_and_other_subnetworks_are_not_touched(fitted, stitched, im
     assert torch.equal(stitched.module()(images), module(images))
 
 
+def test_off_a_terminal_it_says_in_lines_how_far_it_is(stitched, capsys):
+    stitched.recalibrate(noise(8))
+    assert capsys.readouterr().err.endswith("recalibration: 2 of 2 batch norms\n")
+    stitched.recalibrate(noise(8), progress=False)
+    assert not capsys.readouterr().err
+
+
 def test_a_second_call_begins_again_and_a_batch_size_only_rounds(stitched, images):
     stitched.recalibrate(noise(32), batch_size=32)
     first = stitched.module()(images)

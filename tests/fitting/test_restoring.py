@@ -171,6 +171,31 @@ def test_vectors_of_means_and_maps_without_bias_are_restored_too(residual, gated
         assert abs(powers[1, name] - 1) < max(0.1, 0.5 * abs(powers[0, name] - 1)), name
 
 
+def test_stitches_across_sizes_and_layouts_are_restored_too(residual, gated, mixer):
+    """From one size to another and from images to tokens; where the maps are resized first, what is left is taken after that."""
+    links = [
+        Link(residual.tap("down"), gated.tap("left")),
+        Link(gated.tap("left"), residual.tap("down")),
+        Link(gated.tap("left"), mixer.tap("norm")),
+        Link(mixer.tap("norm"), gated.tap("left")),
+    ]
+    supernet = Supernet([residual, gated, mixer], links)
+    ratios = {}
+    for degree in (0, 1):
+        report = supernet.fit(noise(2_000), progress=False, restore=degree, positions=64)
+        for number, source, target in Execution(supernet, torch.device("cpu")).taps(noise(500, seed=1)):
+            link = supernet.links[number]
+            with torch.no_grad():
+                ends = supernet.stitches[link.stitch](source), target
+            given_, replaced = (t[:, 1:] if t.ndim == 3 else t.movedim(1, -1) for t in ends)  # no class token
+            spread = [t.reshape(-1, link.target.channels).std(0) for t in (given_, replaced)]
+            ratios[degree, link] = (spread[0] / spread[1]).median().item()
+    assert report.degree == 1
+    for link in supernet.links:
+        assert ratios[0, link] < 0.9, link
+        assert ratios[1, link] == pytest.approx(1, abs=0.15), link
+
+
 def test_where_all_degrees_are_as_good_or_as_bad_variance_is_restored(pair):
     stitches = Supernet(pair.networks, pair.links).stitches
     restoration = Restoration(stitches, {})

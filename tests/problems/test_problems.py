@@ -356,14 +356,14 @@ def cifar(tmp_path, cache, monkeypatch):
             save_file(weights, folder / f"{name}.safetensors")
     rng = np.random.default_rng(0)
     arrays = {}
-    for split, count in (("train", 40), ("validation", 12), ("test", 9)):
+    for split, count in (("train", 40), ("validation", 12), ("selection", 7), ("test", 9)):
         arrays[f"x_{split}"] = rng.integers(0, 256, (count, 3, 32, 32), dtype=np.uint8)
         arrays[f"y_{split}"] = rng.integers(0, 10, count, dtype=np.uint8)
     np.savez(folder / "images.npz", **arrays)
     return folder
 
 
-SMALL = {"images": 10, "test_images": 8, "samples": 30}
+SMALL = {"images": 10, "selection_images": 6, "test_images": 8, "samples": 30}
 
 
 def test_cifar10_from_an_archive(cifar):
@@ -373,7 +373,8 @@ def test_cifar10_from_an_archive(cifar):
     assert problem.space.is_fitted
     assert [network.name for network in problem.space.networks] == ["resnet20", "resnet56"]
     with np.load(cifar / "images.npz") as arrays:
-        for name, split, count in (("calibration", "train", 30), ("validation",) * 2 + (10,), ("test", "test", 8)):
+        for name, count in {"calibration": 30, "validation": 10, "selection": 6, "test": 8}.items():
+            split = "train" if name == "calibration" else name
             ((images, labels),) = problem.task[name].batches(99)
             assert np.array_equal(images, arrays[f"x_{split}"][:count])
             assert np.array_equal(labels, arrays[f"y_{split}"][:count])
@@ -391,9 +392,11 @@ def test_cifar10_from_the_binary_version(cifar):
         get_problem("cifar10", data=cifar, **SMALL)
     rows[::-1].tofile(folder / "test_batch.bin")
     task = get_problem("cifar10", data=cifar, **SMALL).task
-    ((validation, _),), ((test, labels),) = task["validation"].batches(99), task["test"].batches(99)
-    assert np.array_equal(np.concatenate([validation, test]), x[::-1][:18])
-    assert np.array_equal(labels, y[::-1][10:18])
+    parts = [next(task[split].batches(99)) for split in ("validation", "selection", "test")]
+    assert [len(labels) for _, labels in parts] == [10, 6, 8]
+    images, labels = (np.concatenate(each) for each in zip(*parts, strict=True))
+    assert np.array_equal(images, x[::-1][:24])  # so they are disjoint
+    assert np.array_equal(labels, y[::-1][:24])
     (folder / "test_batch.bin").write_bytes(rows.tobytes()[:-5])
     with pytest.raises(ValueError, match=r"test_batch.bin has .* bytes, which is no multiple of 3,073"):
         get_problem("cifar10", data=cifar, **SMALL)
@@ -445,6 +448,7 @@ def test_what_is_wrong_with_a_folder_is_said(cifar, change, error, message):
     [
         ({"images": 13}, "images is 13, but .* has 12 validation images"),
         ({"samples": 0}, "samples is a number of images, at least 1, but is 0"),
+        ({"selection_images": 8}, "selection_images is 8, but .* has 7 selection images"),
         ({"test_images": 10}, "test_images is 10, but .* has 9 test images"),
     ],
 )
@@ -505,7 +509,9 @@ TINY = {"images": 4, "samples": 12, "size": 32, "pretrained": False}
 def test_imagenet(imagenet):
     problem = get_problem("imagenet-b", **imagenet, **TINY)
     sizes = {name: len(split) for name, split in problem.task.splits.items()}
-    assert sizes == {"calibration": 12, "validation": 4, "test": 3}
+    assert sizes == {"calibration": 12, "validation": 4, "selection": 8, "test": 3}
+    images = [path for name in ("validation", "selection") for path, _ in problem.task[name].source.samples]
+    assert len(set(images)) == 12
     assert [network.name for network in problem.space.networks] == ["test_resnet", "test_efficientnet"]
     assert problem.task.metrics == ("accuracy",)
     assert len(problem.task.classes) == 1_000
@@ -536,18 +542,18 @@ def test_images_with_boxes_are_chosen_at_random_but_always_the_same(imagenet):
 def test_the_first_unique_images_of_imagenet_v2(imagenet):
     from pymoo_stitch.problems.imagenet import _first_of_v2
 
-    found = _first_of_v2(imagenet["imagenetv2"], 12)
+    found = _first_of_v2(imagenet["imagenetv2"], 12, 0)
     short = [(Path(path).parents[1].name.split("-")[1], Path(path).name, label) for path, label in found]
     first = [("matched", "a0.jpeg", 0), ("matched", "a0.jpeg", 1), ("matched", "a0.jpeg", 999)]
     first += [("matched", "b0.jpeg", 0), ("matched", "b0.jpeg", 1), ("matched", "b0.jpeg", 999)]
     assert short[:6] == first
     assert [variant for variant, *_ in short[6:]] == ["threshold0.7"] * 3 + ["top"] * 3  # "b" is in all variants
     with pytest.raises(ValueError, match="has 12 different images, but images is 13"):
-        _first_of_v2(imagenet["imagenetv2"], 13)
+        _first_of_v2(imagenet["imagenetv2"], 13, 0)
     shutil.rmtree(imagenet["imagenetv2"] / "imagenetv2-threshold0.7-format-val")
-    assert _first_of_v2(imagenet["imagenetv2"], 6) == found[:6]
+    assert _first_of_v2(imagenet["imagenetv2"], 4, 5) == found[:6]  # as many as there are
     with pytest.raises(FileNotFoundError, match=r"no folder .*imagenetv2-threshold0.7-format-val .*modestyachts"):
-        _first_of_v2(imagenet["imagenetv2"], 7)
+        _first_of_v2(imagenet["imagenetv2"], 7, 0)
 
 
 @pytest.mark.parametrize(
@@ -660,7 +666,7 @@ TINY_VOC = {"images": 4, "samples": 8, "size": 32, "pretrained": False}
 def test_voc(devkit, fit):
     problem = get_problem("voc", voc=devkit, fit=fit, **TINY_VOC)
     sizes = {name: len(split) for name, split in problem.task.splits.items()}
-    assert sizes == {"calibration": 8, "validation": 4, "test": 3}
+    assert sizes == {"calibration": 8, "validation": 4, "selection": 1, "test": 3}
     assert problem.task.metric == "pixel_accuracy"
     assert len(problem.task.classes) == 21
     assert problem.identity()["batch_size"] == 4
@@ -733,7 +739,7 @@ def test_the_code_of_own_pair_runs(tmp_path):
     (own,) = [block for block in blocks if block.startswith('"""my_pair.py')]
     (script,) = [block for block in blocks if block is not own]
     for c, name in enumerate(("cat", "dog")):
-        for split in ("train", "validation", "test"):
+        for split in ("train", "validation", "selection", "test"):
             for i in range(8):
                 picture(tmp_path / "photos" / split / name / f"{i}.jpg", 100 * c + i, (64, 64))
     (tmp_path / "my_pair.py").write_text(own)

@@ -17,6 +17,7 @@ from matplotlib.text import Annotation, Text
 from pymoo_stitch import METRICS, Link, Supernet
 from pymoo_stitch.report import (
     describe_subnetwork,
+    draw_cascade,
     draw_subnetwork,
     plot_fronts,
     plot_hypervolume,
@@ -26,6 +27,7 @@ from pymoo_stitch.report import (
 )
 from pymoo_stitch.report._looks import PALETTE, human
 from pymoo_stitch.report.segments import segments, stitch_label
+from pymoo_stitch.supernet import Cascade, Sharing
 from pymoo_stitch.task import reliability
 
 REFERENCES = {
@@ -269,7 +271,7 @@ def test_reliability_is_drawn_with_the_metrics_own_error():
     metric = METRICS["calibration_error"]
     assert f"ECE {metric.value(metric.sums(outputs, labels)):.3f}" in said(figure)
     _, line = figure.axes[0].lines
-    assert len(line.get_xdata()) == (sums[0] > 0).sum()
+    assert len(line.get_xdata()) == (sums[0] >= 10).sum() < (sums[0] > 0).sum()  # what is nearly empty is left out
     assert ((line.get_xdata() >= 0.1) & (line.get_xdata() <= 1)).all()
 
 
@@ -409,6 +411,35 @@ def test_links_between_branches_may_turn_the_order_of_a_network(gated, residual)
     assert [part.first for part in parts if part.network] == ["right", "stem.1", "relu", "cat"]
     assert parts[-1].reads == (0, 4)
     assert_legible(draw_subnetwork(subnetwork))
+
+
+def test_cascades_are_drawn_with_what_stages_add_and_where_they_stop(supernet):
+    genotypes = list(drawings(supernet))
+    for stages, thresholds, fractions in (
+        (genotypes[:2], [0.9], None),
+        (genotypes[-3:], [0.25, 0.75], [1, 0.5, 0.125]),
+    ):
+        stages = [supernet.subnetwork(x) for x in stages]
+        cascade = Cascade(stages, thresholds, fractions=fractions)
+        figure = draw_cascade(cascade)
+        assert_legible(figure)
+        assert not overlapping(figure, texts(figure))
+        assert len(figure.findobj(FancyArrowPatch)) == sum(stage.n_stitches + 1 for stage in stages)
+        for number, cost in enumerate(np.diff(cascade.costs, prepend=0), 1):
+            assert f"Stage {number}: {human(cost)} multiply-adds" in said(figure)
+        assert all(f"is at least {threshold}" in said(figure) for threshold in thresholds)
+        assert ("50 % of images" in said(figure)) == (fractions is not None)
+
+
+def test_what_a_stage_reuses_is_a_part_of_its_own(supernet):
+    """Each step is in one part, and known are those that an earlier stage has."""
+    first, second = (supernet.subnetwork(x) for x in list(drawings(supernet))[-2:])
+    sharing = Sharing([first, second])
+    known = {s.id for s, i in zip(second.steps(), sharing.of[1], strict=True) if i in set(sharing.of[0])}
+    parts = segments(second, known)
+    assert sum(part.cost for part in parts) == second.cost
+    new = sum(part.cost for part in parts if not part.is_known)
+    assert new == np.diff(Cascade([first, second], [0.5]).costs)[0]
 
 
 def test_numbers_have_three_digits():

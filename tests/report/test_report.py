@@ -2,88 +2,224 @@
 
 import csv
 import json
+import re
 import shutil
 import sqlite3
+import warnings
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
+from scipy.stats import binomtest
 
-from pymoo_stitch import Report, Run, StitchProblem, Supernet, compare
+from pymoo_stitch import Report, Run, StitchProblem, Supernet, Task, compare
 from pymoo_stitch.algorithms import LKGOMEA, nsga2
+from pymoo_stitch.report import NothingToRecommendError, noise, read_cascade, with_new_thresholds
+from pymoo_stitch.report.cascade_points import cascades_document
 from pymoo_stitch.util.fronts import dominates
+from pymoo_stitch.util.statistics import holm
+
+SIZES = {"validation": 400, "selection": 1_000, "test": 800}
 
 
 @pytest.fixture(scope="module")
-def runs(digits, tmp_path_factory):
+def problem(digits):
+    """The default problem with fewer images."""
+    images = {name: tuple(part[:n] for part in digits.task[name].source) for name, n in SIZES.items()}
+    problem = StitchProblem(digits.space, Task(**images, calibration=digits.task["calibration"].source), batch_size=400)
+    problem.origin = digits.origin
+    return problem
+
+
+@pytest.fixture(scope="module")
+def runs(problem, tmp_path_factory):
     algorithms = {"LK-GOMEA": lambda: LKGOMEA(pop_size=20), "NSGA-II": lambda: nsga2(pop_size=20)}
-    return compare(digits, algorithms, ("n_evals", 80), seeds=[1, 2], folder=tmp_path_factory.mktemp("runs"))
+    return compare(problem, algorithms, ("n_evals", 80), seeds=[1, 2], folder=tmp_path_factory.mktemp("runs"))
 
 
 @pytest.fixture(scope="module")
-def report(digits, runs):
-    return Report(runs, digits)
+def report(problem, runs):
+    return Report(runs, problem)
 
 
-def test_the_front_is_that_of_each_algorithm(report, digits):
+SPLITS = tuple(SIZES)
+
+
+def dominated(point, others, split):
+    return any(dominates(other.F[split], point.F[split]) for other in others)
+
+
+def test_the_front_is_that_of_each_algorithm_and_that_on_selection(report, problem, runs):
     assert report.front == sorted(report.front, key=lambda point: point.multiply_adds)
+    evaluated = {row.key: (x, f) for run in runs for row, x, f in zip(run.rows, run.X, run.F, strict=True)}
+    shown = {point.key for point in report.front}
     for label, group in report.comparison.runs.items():
         F = np.concatenate([run.F for run in group])
         best = {tuple(f) for f in F if not any(dominates(g, f) for g in F)}
-        assert {tuple(point.F["validation"]) for point in report.front if label in point.found_by} == best
+        assert best <= {tuple(point.F["validation"]) for point in report.front if label in point.found_by}
     for point in report.front:
-        subnetwork = digits.subnetwork(point.x)
+        x, f = evaluated[point.key]
+        assert tuple(point.F["validation"]) == tuple(f)
+        subnetwork = problem.subnetwork(point.x)
         assert (point.key, point.multiply_adds, point.stitches) == (
             subnetwork.key,
             subnetwork.cost,
             subnetwork.n_stitches,
         )
         assert point.metrics["validation"]["accuracy"] == pytest.approx(1 - point.F["validation"][1])
-        again = digits.reevaluate(point.x, "test")[0]
+        again = problem.reevaluate(point.x, "test")[0]
         assert point.metrics["test"]["accuracy"] == again.get("accuracy")
+    # What is near the front on validation, and on the front on selection, is there too.
+    F = np.array([f for _, f in evaluated.values()])
+    floor = problem.hv_ref_point[1]
+    near = []
+    for key, (x, (cost, error)) in evaluated.items():
+        best = F[F[:, 0] <= cost, 1].min()
+        if error <= floor and error - best <= np.sqrt(best * (1 - best) / 400):
+            near.append((key, x))
+    again = problem.reevaluate(np.array([x for _, x in near]), "selection")
+    assert {key for (key, _), kept in zip(near, again.get("on_front"), strict=True) if kept} <= shown
 
 
 def test_what_dominates_what(report):
     assert [point.name for point in report.references] == ["inverted", "residual", "ensemble"]
     for point in report.front:
-        for split in ("validation", "test"):
+        for split in SPLITS:
             beaten = [r.name for r in report.references if dominates(point.F[split], r.F[split])]
             assert list(point.dominates[split]) == beaten
-        assert point.on_front["test"] == (
-            not any(dominates(other.F["test"], point.F["test"]) for other in report.front)
-        )
+            assert point.on_front[split] == (not dominated(point, [*report.front, *report.references], split))
     text = str(report)
     for reference in report.references:
-        there = [point for point in report.found if reference.name in point.dominates["validation"]]
-        assert f"{len(there)} dominate {reference.name} on validation" in text
+        there = [point for point in report.found if reference.name in point.dominates["selection"]]
+        assert f"{len(there)} dominate {reference.name} on selection" in text
 
 
 def test_references_are_not_found(report):
     keys = {point.key for point in report.references}
     for point in report.front:
-        best = not any(dominates(other.F["validation"], point.F["validation"]) for other in report.front)
-        assert (point in report.found) == (best and point.key not in keys)
+        assert (point in report.found) == (not dominated(point, report.front, "selection") and point.key not in keys)
+
+
+def test_every_accuracy_has_an_interval_and_a_paired_test(report):
+    right = {
+        split: {
+            point.key: point.measured[split].each["accuracy"][:, 0] > 0 for point in [*report.references, *report.front]
+        }
+        for split in SPLITS
+    }
+    for split, n in SIZES.items():
+        for point in [*report.references, *report.front]:
+            mine = right[split][point.key]
+            assert point.metrics[split]["accuracy"] == pytest.approx(mine.mean())
+            expected = binomtest(int(mine.sum()), n).proportion_ci(method="wilson")
+            assert point.interval(split, "accuracy") == pytest.approx((expected.low, expected.high))
+        for reference in report.references:
+            theirs = right[split][reference.key]
+            p_values = []
+            for point in report.front:
+                mine = right[split][point.key]
+                won, lost = int((mine & ~theirs).sum()), int((theirs & ~mine).sum())
+                p_values.append(binomtest(won, won + lost).pvalue if won + lost else 1.0)
+            for point, p, corrected in zip(report.front, p_values, holm(p_values), strict=True):
+                against = point.against[split][reference.name]
+                assert (against.paired.p_value, against.corrected) == (p, corrected)
+                difference = point.metrics[split]["accuracy"] - reference.metrics[split]["accuracy"]
+                assert against.paired.difference == pytest.approx(difference)
+                expected = "better than" if difference > 0 else "worse than"
+                assert against.verdict == (expected if corrected < 0.05 else "not distinguishable from")
+    low, high = report.references[0].interval("test", "cross_entropy")
+    assert low < report.references[0].metrics["test"]["cross_entropy"] < high
+    assert "95 % intervals" in str(report)
+
+
+def is_suitable(report, point):
+    """As good as the best reference, better than all that cost no more."""
+    best = min(report.references, key=lambda other: other.F["selection"][1])
+    against = point.against["selection"]
+    return against[best.name].paired.low >= -0.0025 and all(
+        against[other.name].verdict == "better than"
+        for other in report.references
+        if other.F["selection"][0] <= point.F["selection"][0]
+    )
+
+
+def test_what_is_recommended_is_as_good_as_the_best_and_better_than_what_is_cheaper(report):
+    plain = [point for point in report.plain_cascades if is_suitable(report, point)]
+    if plain:
+        assert report.recommended.multiply_adds <= min(point.multiply_adds for point in plain)
+        assert is_suitable(report, report.recommended)
+    else:
+        suitable = [point for point in report.found if is_suitable(report, point)]
+        assert report.recommended is min(suitable, key=lambda point: point.multiply_adds, default=None)
+    if report.recommended is None:
+        with pytest.raises(
+            NothingToRecommendError, match=r"surely as good as \w+, to 0.0025, on 1,000 selection images"
+        ):
+            report.choose()
+    else:
+        assert report.choose() is report.recommended
+
+
+def test_plain_cascades_are_what_one_gets_by_hand(report, problem):
+    """Run the first network; where its top probability is below the threshold, the other one too, and average."""
+    assert report.plain_cascades
+    for point in report.plain_cascades:
+        first, second = point.network.stages
+        assert point.network.n_stitches == 0
+        for split in SPLITS:
+            ((images, labels),) = problem.task[split].batches(9_999)
+            with torch.inference_mode():
+                one, other = first.module()(images), second.module()(images)
+            deferred = one.softmax(1).amax(1) < point.network.thresholds[0]
+            answers = torch.where(deferred[:, None], (one + other) / 2, one)
+            accuracy = (answers.argmax(1) == labels).double().mean().item()
+            assert point.metrics[split]["accuracy"] == pytest.approx(accuracy, abs=2 / len(labels))
+            first_cost, both = point.network.costs
+            expected = first_cost + deferred.double().mean().item() * (both - first_cost)
+            assert point.F[split][0] == pytest.approx(expected, rel=0.01)
+
+
+def test_cascades_are_read_again_from_their_file(report, problem, digits, tmp_path):
+    path = tmp_path / "cascades.json"
+    path.write_text(json.dumps(cascades_document(report.cascades, problem)))
+    for point in report.cascades[:3]:
+        again = read_cascade(path, point.key[:12], problem)
+        assert (again.key, again.cost) == (point.key, point.network.cost)
+        assert report.choose(key=point.key) is point
+    assert read_cascade(path, "s", problem) is None
+    if len(report.cascades) > 1:
+        with pytest.raises(ValueError, match="have a key like 'c': give more of it"):
+            read_cascade(path, "c", problem)
+    for text in ("", "[]", "{}", json.dumps({"space": problem.space.digest(), "cascades": [{"key": "c1"}]})):
+        path.write_text(text)
+        with pytest.raises(ValueError, match=r"cascades.json is not a file of cascades that can be read"):
+            read_cascade(path, "c", problem)
+    path.write_text(json.dumps({"space": "another", "cascades": [{"key": "c1"}]}))
+    with pytest.raises(ValueError, match="of other networks than those of this problem"):
+        read_cascade(path, "c", problem)
+
+
+def test_thresholds_of_changed_stages_defer_as_many_images(report, problem):
+    point = report.plain_cascades[len(report.plain_cascades) // 2]
+    again = with_new_thresholds(problem, point.network, "selection")
+    assert again.fractions == pytest.approx(point.network.fractions, abs=2 / 1_000)
+    other = with_new_thresholds(problem, point.network, "test")
+    assert other.fractions == pytest.approx(point.network.fractions, abs=2 / 800)
+    assert other.thresholds != point.network.thresholds
 
 
 def test_choices(report):
-    metric = [point.metrics["validation"]["accuracy"] for point in report.front]
-    best = max(metric)
-    goal = max(point.metrics["validation"]["accuracy"] for point in report.references)
-    chosen = report.choose()
-    if best >= goal:
-        assert chosen.multiply_adds == min(
-            p.multiply_adds for p, a in zip(report.front, metric, strict=True) if a >= goal
-        )
-    else:
-        assert chosen.metrics["validation"]["accuracy"] == best
     middle = report.front[len(report.front) // 2]
     assert report.choose(key=middle.key[:10]) is middle
+    assert report.choose(key="ensemble") is report.references[-1]
     within = report.choose(at_most=middle.multiply_adds)
-    assert within.F["validation"][1] == min(
-        p.F["validation"][1] for p in report.front if p.multiply_adds <= middle.multiply_adds
+    assert within.F["selection"][1] == min(
+        p.F["selection"][1] for p in [*report.front, *report.cascades] if p.multiply_adds <= middle.multiply_adds
     )
-    enough = report.choose(at_least=middle.metrics["validation"]["accuracy"])
+    enough = report.choose(at_least=middle.metrics["selection"]["accuracy"])
     assert enough.multiply_adds <= middle.multiply_adds
+    assert enough.F["selection"][1] <= middle.F["selection"][1]
 
 
 @pytest.mark.parametrize(
@@ -101,10 +237,19 @@ def test_choices_that_there_are_not(report, choice, message):
 
 
 def test_files_hold_everything(report, runs, tmp_path):
-    written = report.write(tmp_path / "new" / "folder")
+    chosen = report.choose(at_most=300_000)
+    written = report.write(tmp_path / "new" / "folder", chosen)
     assert sorted(path.name for path in written) == sorted(path.name for path in (tmp_path / "new/folder").iterdir())
     assert {path.name for path in written} == {
-        *("front.csv", "evaluations.csv", "report.json", "fronts.png", "hypervolume.png", "hypervolume-time.png"),
+        *(
+            "front.csv",
+            "cascades.json",
+            "evaluations.csv",
+            "report.json",
+            "fronts.png",
+            "hypervolume.png",
+            "hypervolume-time.png",
+        ),
         *("stitches.png", "predictions.png", "reliability.png", "subnetwork.png"),
     }
     for path in written:
@@ -129,65 +274,119 @@ def test_files_hold_everything(report, runs, tmp_path):
     assert document["compared_after"] == report.comparison.evaluations
     for run in document["runs"]:
         assert run["hypervolume"] == report.comparison.hypervolumes[run["algorithm"]][run["seed"]]
-    for point in [*report.references, report.choose()]:
+    for point in [*report.references, chosen]:
         counts, probabilities, right = np.array(document["reliability"][point.name])
-        assert counts.sum() == 500
-        error = np.abs(probabilities - right).sum() / 500
+        assert counts.sum() == 800
+        error = np.abs(probabilities - right).sum() / 800
         assert error == pytest.approx(point.metrics["test"]["calibration_error"], abs=1e-6)
     assert document["problem"]["origin"] == {"name": "digits", "options": {}}
     assert {d["first"] for d in document["differences"]} == {"LK-GOMEA"}
     with open(tmp_path / "new/folder/front.csv", newline="") as file:
-        names = [row["name"] for row in csv.DictReader(file)]
-    assert names == [point.name for point in [*report.references, *report.front]]
+        rows = list(csv.DictReader(file))
+    points = [*report.cascades, *report.front]
+    assert [row["name"] for row in rows] == [point.name for point in [*report.references, *points]]
+    for row, point in zip(rows[3:], points, strict=True):
+        assert float(row["selection_accuracy_low"]) == point.interval("selection", "accuracy")[0]
+        assert float(row["test_p_residual"]) == point.against["test"]["residual"].corrected
+        assert row["test_verdict_ensemble"] == f"{point.against['test']['ensemble'].verdict} ensemble"
+    assert chosen.module()(torch.rand(3, 1, 8, 8)).shape == (3, 10)
 
 
-def test_a_task_without_test_images(digits, runs):
-    report = Report(runs[:1], digits, test=False)
-    assert "test" not in str(report)
-    assert all(set(point.metrics) == {"validation"} for point in report.front)
+def test_a_task_without_test_images(problem, runs):
+    report = Report(runs[:1], problem, test=False)
+    assert "on test" not in str(report)
+    assert all(set(point.metrics) == {"validation", "selection"} for point in report.front)
 
 
-def test_time_is_the_runs_own_unless_it_took_results_over(digits, runs):
+def test_a_task_without_selection_images_is_judged_on_what_was_searched(problem, runs):
+    splits = {name: problem.task[name].source for name in ("validation", "test")}
+    without = StitchProblem(problem.space, Task(**splits), batch_size=400)
+    report = Report(runs[:1], without)  # another split makes no other problem
+    assert (report.splits, report.deciding) == (("validation", "test"), "validation")
+    assert {tuple(point.F["validation"]) for point in report.front} == {tuple(f) for f in runs[0].F[runs[0].front]}
+    assert "images that the search has seen, so it is optimistic: give the task a selection split" in str(report)
+
+
+def test_time_is_the_runs_own_unless_it_took_results_over(problem, runs):
     assert runs[0].has_own_times
-    assert Report(runs[:1], digits).plot_hypervolume(over_time=True).axes[0].get_xlabel() == "time (seconds)"
+    assert Report(runs[:1], problem).plot_hypervolume(over_time=True).axes[0].get_xlabel() == "time (seconds)"
     assert not all(run.has_own_times for run in runs)  # they share a memo
-    assert Report(runs, digits).plot_hypervolume(over_time=True).axes[0].get_xlabel() == "workers' time (seconds)"
+    assert Report(runs, problem).plot_hypervolume(over_time=True).axes[0].get_xlabel() == "workers' time (seconds)"
 
 
-def test_what_was_searched_is_what_counts(digits, tmp_path):
-    problem = StitchProblem(digits.space, digits.task, split="test", batch_size=500)
-    (run,) = compare(problem, {"NSGA-II": lambda: nsga2(pop_size=20)}, ("n_evals", 20), seeds=[1], folder=tmp_path)
-    report = Report([run], problem)
-    assert report.splits == ("test",)
-    assert {tuple(point.F["test"]) for point in report.front} == {tuple(f) for f in run.F[run.front]}
-    assert report.choose() in report.front
+def test_what_was_searched_is_what_counts(problem, tmp_path):
+    on_test = StitchProblem(problem.space, problem.task, split="test", batch_size=400)
+    (run,) = compare(on_test, {"NSGA-II": lambda: nsga2(pop_size=20)}, ("n_evals", 20), seeds=[1], folder=tmp_path)
+    report = Report([run], on_test)
+    assert report.splits == ("test", "selection")
+    assert {tuple(point.F["test"]) for point in report.front} >= {tuple(f) for f in run.F[run.front]}
 
 
-def test_runs_in_which_all_failed(digits, runs, tmp_path):
+def test_runs_in_which_all_failed(problem, runs, tmp_path):
     shutil.copy(runs[0].path, tmp_path / "failed.sqlite")
     with sqlite3.connect(tmp_path / "failed.sqlite") as db:
         db.execute("update evaluations set failed = 'no memory'")
     db.close()
-    report = Report([Run.read(tmp_path / "failed.sqlite")], digits)
-    assert "Found on the front: 0, of which 0" in str(report)
+    report = Report([Run.read(tmp_path / "failed.sqlite")], problem)
+    assert "Found: 0 networks on the front on selection, 0 of them above the floor" in str(report)
     assert report.write(tmp_path / "report")
     with pytest.raises(ValueError, match="found no network"):
         report.choose()
 
 
-def test_runs_of_another_problem_are_refused(digits, runs, tmp_path):
+def test_runs_of_another_problem_are_refused(problem, runs, tmp_path):
     with pytest.raises(ValueError, match="one run or more"):
-        Report([], digits)
-    other = Supernet(digits.space.networks, digits.space.links[:10], stitches=None)
+        Report([], problem)
+    other = Supernet(problem.space.networks, problem.space.links[:10], stitches=None)
     with pytest.warns(UserWarning, match="no stitch"):
-        problem = StitchProblem(other, digits.task)
+        another = StitchProblem(other, problem.task)
     with pytest.raises(ValueError, match=r"is a run of another problem: .*problem\.n_var is 72"):
-        Report(runs, problem)
+        Report(runs, another)
 
 
-def test_a_retrained_subnetwork_is_measured_with_its_own_stitches(digits, report):
+def test_a_retrained_subnetwork_is_measured_with_its_own_stitches(problem, report):
     chosen = next(point for point in report.front if point.stitches)
-    subnetwork = digits.subnetwork(chosen.x)
-    assert report.measure(subnetwork) == chosen.metrics
-    subnetwork.retrain(digits.task["calibration"].source, samples=640, lr=0.01, progress=False)
+    subnetwork = problem.subnetwork(chosen.x)
+    assert report.measure(subnetwork) == {split: pytest.approx(values) for split, values in chosen.metrics.items()}
+    subnetwork.retrain(problem.task["calibration"].source, samples=640, lr=0.01, progress=False)
     assert report.measure(subnetwork)["test"]["cross_entropy"] != chosen.metrics["test"]["cross_entropy"]
+
+
+def noise_problem(supernet, seed):
+    """Labels that have nothing to do with the images: all subnetworks have the same true accuracy."""
+    rng = torch.Generator().manual_seed(seed)
+    split = lambda n: (torch.rand(n, 3, 8, 8, generator=rng), torch.randint(5, (n,), generator=rng))  # noqa: E731
+    return StitchProblem(supernet, Task(validation=split(200), selection=split(500), test=split(500)), batch_size=250)
+
+
+@pytest.mark.parametrize(
+    ("seeds", "most"), [(range(3), 1), pytest.param(range(20), 2, marks=pytest.mark.slow)], ids=["3", "20"]
+)
+def test_of_pure_noise_nothing_is_recommended(seeds, most, pair, tmp_path):
+    recommended = 0
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # stitches that are not fitted
+        for seed in seeds:
+            problem = noise_problem(pair, seed)
+            folder = tmp_path / str(seed)
+            algorithms = {"NSGA-II": lambda: nsga2(pop_size=20)}
+            report = Report(compare(problem, algorithms, ("n_evals", 60), seeds=[seed], folder=folder), problem)
+            assert report.front
+            recommended += report.recommended is not None
+    assert recommended <= most
+
+
+def test_what_the_images_of_a_search_can_tell(digits):
+    lines = noise(digits)
+    names, F = digits.references().get("name"), digits.references().get("F")
+    for i, j in ((0, 1), (0, 2), (1, 2)):
+        rights = [digits.references()[k].get("each")["accuracy"][:, 0] for k in (i, j)]
+        chance = 2 * np.sqrt((rights[0] != rights[1]).mean() / 1_200)
+        difference = abs(F[i, 1] - F[j, 1])
+        told = [line for line in lines if f"{names[i]} and {names[j]} differ by {difference:.4f}" in line]
+        assert bool(told) == (difference < chance)
+        if told:
+            needed = 1_200 * (chance / difference) ** 2
+            said = int(re.search(r"about ([\d,]+) images would tell", told[0])[1].replace(",", ""))
+            assert said == pytest.approx(needed, rel=0.1)
+    assert lines, "residual and ensemble are near each other"

@@ -8,7 +8,6 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import threading
 import time
 from contextlib import closing
 
@@ -170,29 +169,21 @@ def test_failures_of_an_evaluation_are_results(runner, tmp_path):
 def test_workers_may_be_killed_at_any_time(fragile, tmp_path):
     """An evaluation is neither lost nor counted twice."""
     rng = np.random.default_rng(1)
-    over = threading.Event()
     killed = []
 
-    def kill():
-        while not over.wait(rng.uniform(0.3, 1.2)) and len(killed) < 8:
-            alive = [p for p in psutil.Process().children(recursive=True) if "spawn_main" in " ".join(p.cmdline())]
-            if alive:
-                victim = alive[rng.integers(len(alive))]
-                victim.kill()
-                killed.append(victim.pid)
+    def kill(algorithm):
+        """One worker, or both, while they evaluate: whenever a generation is complete, there is more in flight."""
+        alive = [p for p in psutil.Process().children(recursive=True) if "spawn_main" in " ".join(p.cmdline())]
+        for victim in rng.permutation(alive)[: {2: 1, 5: 2, 7: 1}.get(algorithm.n_gen, 0)]:
+            victim.kill()
+            killed.append(victim.pid)
 
-    killer = threading.Thread(target=kill)
-    killer.start()
-    try:
-        evaluations = Evaluations(journal=tmp_path / "run.sqlite")
-        algorithm = AsyncGA(pop_size=16, runner=fragile)
-        minimize(Slow(seconds=0.03), algorithm, ("n_evals", 400), seed=1, evaluator=evaluations)
-    finally:
-        over.set()
-        killer.join()
+    evaluations = Evaluations(journal=tmp_path / "run.sqlite")
+    algorithm = AsyncGA(pop_size=16, runner=fragile, callback=kill)
+    minimize(Slow(seconds=0.03), algorithm, ("n_evals", 160), seed=1, evaluator=evaluations)
     assert len(killed) >= 2
     written = rows(tmp_path / "run.sqlite")
-    assert len(written) == len({x for x, _, _ in written}) == evaluations.real == 400
+    assert len(written) == len({x for x, _, _ in written}) == evaluations.real == 160
     assert evaluations.failed == 0
 
 

@@ -55,3 +55,32 @@ def test_subnetworks_of_every_space_belong_to_one(pair, residual, gated, images)
             assert found is space.basis
             assert len(space.active(x)) == space.n_var
     assert isinstance(pair, Supernet)
+
+
+def test_one_stitch_lists_every_subnetwork_with_one_stitch_once(supernet):
+    found = {supernet.subnetwork(x).key for x in supernet.one_stitch()}
+    assert len(found) == len(supernet.one_stitch())
+    # The slow way: every link with every combination of the output's variables, and others that happen to have one stitch.
+    expected = set()
+    for i in range(len(supernet.links)):
+        for bits in range(2**supernet.n_choices):
+            x = np.zeros(supernet.n_var, dtype=bool)
+            x[i] = True
+            x[len(supernet.links) :] = [bits >> n & 1 for n in range(supernet.n_choices)]
+            expected.add(supernet.subnetwork(x))
+    expected |= {supernet.subnetwork(x) for x in genotypes(supernet, 300)}
+    assert found == {subnetwork.key for subnetwork in expected if subnetwork.n_stitches == 1}
+
+
+def test_one_stitch_of_two_networks_is_two_for_each_link(pair):
+    """A link matters where its target's network is the output, or the ensemble is."""
+    assert len(pair.one_stitch()) == 2 * len(pair.links)
+
+
+def test_one_stitch_of_other_spaces(pair, residual, gated, images):
+    assert {Reversed(pair).subnetwork(x).n_stitches for x in Reversed(pair).one_stitch()} == {1}
+    space = ChainSpace(Pool([residual, gated], images.repeat(2, 1, 1, 1)))
+    chains = [space.subnetwork(x) for x in space.one_stitch()]
+    assert chains
+    assert {chain.n_stitches for chain in chains} == {1}
+    assert len({chain.key for chain in chains}) == len(chains)

@@ -1,0 +1,156 @@
+"""Cascades as points of a report: the plain ones, and one with stitched stages where that is worth more."""
+
+import json
+import math
+import os
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..problem import StitchProblem
+from ..supernet import Cascade, JointCosts, Subnetwork
+from ..task.cascading import CascadeTable, Predictions, follow, predict
+from .cascades import plain_cascades, stitched_instead
+from .points import Measured, Point, measured_scores
+
+MEMORY = 2**31
+"""Bytes that the scores of all candidates may take. The first that fit are taken."""
+
+
+class CascadePoints:
+    """Cascades of a report's networks. Their thresholds are chosen on the deciding split.
+
+    :param references: those of the report. Their cascades are the plain ones: what one can have without a search.
+    :param others: networks with stitches that may be stages, the most promising first.
+    :param splits: on which cascades are evaluated.
+    :param deciding: the one of these on which they are chosen.
+    """
+
+    def __init__(
+        self,
+        problem: StitchProblem,
+        references: Sequence[Point],
+        others: Sequence[Subnetwork],
+        splits: Sequence[str],
+        deciding: str,
+    ):
+        self.problem, self.splits, self.deciding = problem, splits, deciding
+        self.references = [point.network for point in references]
+        classes = problem.task.n_classes or math.prod(self.references[0].outputs[0].output_shape)
+        most = MEMORY // (4 * classes * len(problem.task[deciding]))
+        self.candidates = [*self.references, *others][: max(len(self.references), most)]
+        self.is_possible = not problem.task[deciding].is_dense and len(self.references) <= most
+
+    @cached_property
+    def plain(self) -> list[Point]:
+        """The cascades of references that no other and no reference dominates on the deciding split, by their cost."""
+        if not self.is_possible:
+            return []
+        rows = [row for row in self._plain.front() if self._plain.n_stages[row] > 1]
+        known = {split: predictions(self.problem, self.references, split) for split in self.splits}
+        place = {stage.key: i for i, stage in enumerate(self.references)}
+        points = []
+        for row in rows:
+            cascade = self._plain.build(row, self.references)
+            stages = [place[stage.key] for stage in cascade.stages]
+            measured = {split: _followed(self.problem, cascade, known[split], stages) for split in self.splits}
+            points.append(self._point(cascade, measured))
+        return points
+
+    def stitched(self, plain: Point) -> Point | None:
+        """A cascade with a stitched stage that is worth more than a plain one: see `cascades.stitched_instead`."""
+        if len(self.candidates) == len(self.references):
+            return None
+        keys = [self._plain.build(row, self.references).key for row in range(len(self._plain))]
+        baseline = self._plain.take([keys.index(plain.key)])
+        scores = predictions(self.problem, self.candidates, self.deciding)
+        chosen = stitched_instead(scores, JointCosts(self.candidates), range(len(self.references)), baseline)
+        cascade = chosen.table.build(0, self.candidates)
+        if not chosen.is_stitched or not isinstance(cascade, Cascade):  # a network alone is judged with its like
+            return None
+        return self._point(cascade, {split: measure_cascade(self.problem, cascade, split) for split in self.splits})
+
+    @cached_property
+    def _plain(self) -> CascadeTable:
+        scores = predictions(self.problem, self.references, self.deciding)
+        return plain_cascades(scores, JointCosts(self.references), range(len(self.references)))
+
+    def _point(self, cascade: Cascade, measured: dict[str, Measured]) -> Point:
+        return Point.of(self.problem, cascade.key[:8], cascade, ("cascade",), measured)
+
+
+def predictions(problem: StitchProblem, subnetworks: Sequence[Subnetwork], split: str) -> Predictions:
+    """What subnetworks predict on a split, with the task's head."""
+    heads = problem.heads(subnetworks)
+    return predict(problem.engine, subnetworks, problem.task[split], heads=heads, metric=problem.task.metric)
+
+
+def measure_cascade(problem: StitchProblem, cascade: Cascade, split: str) -> Measured:
+    """A cascade on a split, with its expected cost there."""
+    scores = predictions(problem, cascade.stages, split)
+    return _followed(problem, cascade, scores, range(len(cascade.stages)))
+
+
+def _followed(problem: StitchProblem, cascade: Cascade, scores: Predictions, stages: Sequence[int]) -> Measured:
+    """A cascade, given what candidates predict and which of these its stages are."""
+    followed = follow(scores, stages, cascade.thresholds, cascade.combine)
+    cost = cascade.expected_cost(_padded(followed.fractions, len(stages)))
+    return measured_scores(problem, cost, followed.answers, scores.labels)
+
+
+def _padded(fractions: np.ndarray, n_stages: int) -> list[float]:
+    """For every stage, also where nothing gets to the last ones."""
+    return np.pad(fractions, (0, n_stages - len(fractions))).tolist()
+
+
+def with_new_thresholds(problem: StitchProblem, cascade: Cascade, split: str) -> Cascade:
+    """The same stages, which may have changed since, with thresholds that defer the same fractions of the images of a split
+    as before."""
+    if cascade.fractions is None:
+        raise ValueError("this cascade does not know what fractions of images it is to defer: give it fractions=.")
+    scores, n_stages = predictions(problem, cascade.stages, split), len(cascade.stages)
+    thresholds: list[float] = []
+    for number in range(1, n_stages):
+        followed = follow(scores, range(number), thresholds, cascade.combine)
+        answers = followed.answers[followed.last == number - 1]
+        tops = np.sort(answers.softmax(1).amax(1).numpy())
+        wanted = round(cascade.fractions[number] * scores.n_images)
+        thresholds.append(float(tops[min(wanted, len(tops) - 1)]))
+    fractions = follow(scores, range(n_stages), thresholds, cascade.combine).fractions
+    return Cascade(cascade.stages, thresholds, combine=cascade.combine, fractions=_padded(fractions, n_stages))
+
+
+def cascades_document(points: Sequence[Point], problem: StitchProblem) -> dict[str, Any]:
+    """Cascades as JSON takes them, from which `read_cascade` makes them again."""
+    rows = [
+        {"key": point.key}
+        | point.network.document()
+        | {"costs": list(point.network.costs)}
+        | {"expected_cost": {split: float(f[0]) for split, f in point.F.items()}}
+        | {"metrics": {split: dict(values) for split, values in point.metrics.items()}}
+        for point in points
+    ]
+    return {"space": problem.space.digest(), "cascades": rows}
+
+
+def read_cascade(path: str | os.PathLike, key: str, problem: StitchProblem) -> Cascade | None:
+    """The cascade in a file `cascades.json` whose key begins so; None if there is none."""
+    try:
+        document = json.loads(Path(path).read_text(encoding="utf-8"))
+        rows = [row for row in document["cascades"] if row["key"].startswith(key)]
+        own = document["space"] == problem.space.digest()
+        found = [Cascade.from_document(row, problem.subnetwork) for row in rows if own]
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+        raise ValueError(
+            f"{path} is not a file of cascades that can be read: {error}. Run the report again."
+        ) from error
+    if not rows:
+        return None
+    if not own or any(cascade.key != row["key"] for cascade, row in zip(found, rows, strict=True)):
+        raise ValueError(f"{path} has cascades of other networks than those of this problem. Run the report again.")
+    if len(found) > 1:
+        raise ValueError(f"{len(found)} cascades in {path} have a key like {key!r}: give more of it.")
+    return found[0]
