@@ -100,8 +100,8 @@ class TwoChains(Binary):
         super().__init__(2 * depth + 2)
         rng = np.random.default_rng(seed)
         self.depth = depth
-        self.cost = rng.lognormal(sigma=0.5, size=(depth, 2)) * [1, 3]
-        self.cost /= self.cost.sum()
+        layer_cost = rng.lognormal(sigma=0.5, size=(depth, 2)) * [1, 3]
+        self.layer_cost = (layer_cost / layer_cost.sum()).tolist()
         self.gain = rng.dirichlet(np.ones(depth))  # what each layer of the second chain is worth
         self.stitch_error = 0.02 * rng.lognormal(sigma=1, size=(depth, 2))  # by the chain it leads into
         self.stitch_cost = 0.002
@@ -115,41 +115,55 @@ class TwoChains(Binary):
         """The chains behind the last layer that the output reads."""
         return [1] if x[-2] else [0, 1] if x[-1] else [0]
 
-    def route(self, x, chain):
-        """From the last layer to the first: which chain's layer is used, and whether a stitch follows it."""
-        for k in range(self.depth - 1, -1, -1):
-            stitched = bool(x[2 * k + chain])
-            yield k, chain, stitched
-            chain ^= stitched
-
-    def active(self, x):
-        mask = np.zeros(self.n_var, dtype=bool)
-        mask[-2] = True
-        mask[-1] = not x[-2]
+    def routes(self, x):
+        """From the last layer to the first, for each chain that the output reads: at which chain's switch a route is, which
+        chain's layer comes before it, and whether a stitch is between."""
+        x = np.asarray(x, dtype=bool).tolist()
         for chain in self.chains(x):
-            for k, at, _ in self.route(x, chain):
+            route = []
+            for k in range(self.depth - 1, -1, -1):
+                stitched = x[2 * k + chain]
+                route.append((k, chain, chain ^ stitched, stitched))
+                chain ^= stitched
+            yield route
+
+    def outline(self, x):
+        """Key, active mask and cost: all that is known without evaluating it."""
+        mask = [False] * self.n_var
+        mask[-2], mask[-1] = True, not x[-2]
+        layers, stitches = set(), set()
+        for route in self.routes(x):
+            for k, at, used, stitched in reversed(route):
                 mask[2 * k + at] = True
-        return mask
+                layers.add((k, used))
+                if stitched:
+                    stitches.add((k, used))
+        active = np.array(mask)
+        cost = sum(self.layer_cost[k][used] for k, used in layers) + self.stitch_cost * len(stitches)
+        return (np.asarray(x, dtype=bool) & active).tobytes().hex(), active, cost
 
     def key(self, x):
-        return (np.asarray(x, dtype=bool) & self.active(x)).tobytes().hex()
+        return self.outline(x)[0]
+
+    def active(self, x):
+        return self.outline(x)[1]
+
+    def cost(self, x):
+        """The first objective, which takes no evaluation."""
+        return self.outline(x)[2]
 
     def f(self, x):
         return np.array([self.one(row) for row in x])
 
     def one(self, x):
-        layers, stitches, accuracies, paths = set(), set(), [], []
-        for chain in self.chains(x):
-            route = [(k, at ^ stitched, stitched) for k, at, stitched in self.route(x, chain)][::-1]
-            path = np.array([used for _, used, _ in route])
-            layers.update((k, used) for k, used, _ in route)
-            stitches.update((k, used) for k, used, stitched in route if stitched)
+        accuracies, paths = [], []
+        for route in self.routes(x):
+            path = np.array([used for _, _, used, _ in reversed(route)])
             error = 0.0
-            for k, used, stitched in route:
+            for k, _, used, stitched in reversed(route):
                 if stitched:
                     error += self.stitch_error[k, used ^ 1] * (1 + 5 * error)
             accuracies.append(max(0.1, 0.7 + 0.15 * self.gain[path == 1].sum() - error))
             paths.append(path)
-        cost = sum(self.cost[layer] for layer in layers) + self.stitch_cost * len(stitches)
         bonus = 0.04 * np.mean(paths[0] != paths[1]) if len(paths) == 2 else 0.0
-        return cost, 1 - min(0.99, np.mean(accuracies) + bonus)
+        return self.cost(x), 1 - min(0.99, np.mean(accuracies) + bonus)

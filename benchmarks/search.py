@@ -9,9 +9,11 @@ clock (25), stitching (85), speed (2). The folder holds `best-of-traps/`.
 """
 
 import argparse
+import json
 import pathlib
 import time
 import warnings
+from functools import partial
 
 import numpy as np
 from binary_problems import LOTZ, BestOfTraps, TrapInverseTrap, TwoChains, ZeromaxOnemax
@@ -19,7 +21,8 @@ from pymoo.indicators.hv import Hypervolume
 from pymoo.optimize import minimize
 
 from pymoo_stitch import Evaluations
-from pymoo_stitch.algorithms import GOMEA, LKGOMEA, AsyncGA, nsga2
+from pymoo_stitch.algorithms import GOMEA, LKGOMEA, AsyncGA, AsyncNSGA2, nsga2
+from pymoo_stitch.algorithms.asynchronous import Asynchronous
 from pymoo_stitch.algorithms.linkage import linkage_tree
 from pymoo_stitch.runners import SerialRunner, SimulatedRunner
 
@@ -141,51 +144,202 @@ def clock(arguments):
     print(f"GOMEA, n = 64 and 90 workers: utilisation {small.runner.utilisation:.3f}, n/W = {64 / 90:.3f}")
 
 
-def stitching(arguments):
-    forms = {
-        "GOMEA, paper mode": lambda: GOMEA(closure=False, evaluator=Evaluations(count_skipped=True)),
-        "GOMEA, without closure": lambda: GOMEA(closure=False),
-        "GOMEA": GOMEA,
-        "LK-GOMEA": LKGOMEA,
-        "GA": AsyncGA,
-        "NSGA-II": nsga2,
+FORMS = {
+    "async NSGA-II": AsyncNSGA2,
+    "async NSGA-II, no screen": lambda: AsyncNSGA2(screen=None),
+    "NSGA-II, n = 50": lambda: nsga2(pop_size=50),
+    "NSGA-II, n = 100": lambda: nsga2(pop_size=100),
+    "LK-GOMEA": LKGOMEA,
+    "LK-GOMEA, no screen": lambda: LKGOMEA(screen=None),
+    "GOMEA": GOMEA,
+    "GOMEA, no screen": lambda: GOMEA(screen=None),
+    "GOMEA, paper mode": lambda: GOMEA(
+        closure=False, screen=None, renew=False, evaluator=Evaluations(count_skipped=True)
+    ),
+    "GA": AsyncGA,
+    "GA, no screen": lambda: AsyncGA(screen=None),
+    "local search": lambda: LocalSearch(),
+}
+LONG = ("async NSGA-II", "LK-GOMEA", "LK-GOMEA, no screen", "NSGA-II, n = 50", "NSGA-II, n = 100")
+"""What is run with many evaluations."""
+
+
+class LocalSearch(Asynchronous):
+    """A local search over the archive (Den Ottelander et al. 2021): flips each active variable of each member, in random order,
+    those of the members that were added last first; begins again with a random genotype when no flip is left."""
+
+    def __init__(self, **options):
+        super().__init__(pop_size=50, n_pending=64, screen=None, **options)
+
+    def _begin(self):
+        self.waiting = list(self._sample(64))
+
+    def _population(self):
+        return self.archive.members
+
+    def _default_pop_size(self, budget):
+        return 50
+
+    def _use(self, individual, violation, entered):
+        if entered:
+            active = self.problem.active(individual.X)
+            for i in self.random_state.permutation(np.flatnonzero(active)):
+                x = individual.X.copy()
+                x[i] ^= True
+                self.waiting.append((individual, x))
+
+    def _fill(self):
+        members = {id(member) for member in self.archive.members}
+        while len(self.pending) < self.n_pending:
+            x = self._sample(1)[0]
+            while self.waiting:
+                candidate = self.waiting.pop()
+                member, candidate = candidate if isinstance(candidate, tuple) else (None, candidate)
+                if (member is None or id(member) in members) and self._outlines.is_new(candidate):
+                    x = candidate
+                    break
+            self._outlines.propose(x)
+            self._propose(x)
+
+
+class Results:
+    """Runs in a JSON file, by name: what is there is not run again."""
+
+    def __init__(self, path):
+        self.path = path
+        self.runs = json.loads(path.read_text()) if path.exists() else {}
+
+    def __call__(self, name, problem, make, budget, seed):
+        if name not in self.runs:
+            self.runs[name] = searched(problem, make(), budget, seed)
+            self.path.write_text(json.dumps(self.runs))
+        return self.runs[name]
+
+
+class TimedRunner(SerialRunner):
+    """Measures the processor time of evaluations."""
+
+    seconds = 0.0
+
+    def wait(self, timeout=None):
+        start = time.process_time()
+        done = super().wait(timeout)
+        self.seconds += time.process_time() - start
+        return done
+
+
+def searched(problem, algorithm, budget, seed):
+    """A run as data: the front, and what it took. `own` is the processor time of all but the evaluations."""
+    runner = TimedRunner()
+    evaluator = algorithm.evaluator
+    evaluator.runner = runner
+    start = time.process_time()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # of runs that end early; their evaluations say so
+        result = minimize(problem, algorithm, ("n_evals", budget), seed=seed, copy_algorithm=False)
+    seconds = time.process_time() - start
+    return {
+        "front": np.atleast_2d(result.F).tolist(),
+        "real": evaluator.real,
+        "skipped": evaluator.skipped,
+        "screened": getattr(result.algorithm, "screened", 0),
+        "seconds": seconds,
+        "own": seconds - runner.seconds,
     }
+
+
+def table(title, problem_of, instances, runs):
+    """Print what is missing to the best front of all runs of an instance, × 1e-4.
+
+    :param runs: by form and instance, what `searched` returned.
+    """
     hv = Hypervolume(ref_point=np.ones(2))
+    problems = {i: problem_of(i) for i in instances}
+    best = {
+        i: hv.do(np.vstack([problems[i].normalize(np.array(run["front"])) for (_, at), run in runs.items() if at == i]))
+        for i in instances
+    }
+    forms = list(dict.fromkeys(form for form, _ in runs))
+    gaps = {
+        form: np.array(
+            [1e4 * (best[i] - hv.do(problems[i].normalize(np.array(runs[form, i]["front"])))) for i in instances]
+        )
+        for form in forms
+    }
+    baselines = [gaps[form] for form in forms if form.startswith("NSGA-II")]
+    least = np.min(baselines, axis=0) if baselines else None
+    print(f"\n{title}, {len(instances)} instances; hypervolume missing to the best front of all runs together, × 1e-4")
+    print(
+        f"{'algorithm':26}{'median':>8}{'worst':>8}{'better / not worse than the better NSGA-II':>44}{'real':>8}{'skipped':>9}"
+        f"{'screened':>10}{'own ms':>8}{'per request':>12}"
+    )
+    for form in forms:
+        values = gaps[form]
+        columns = [[runs[form, i][name] for i in instances] for name in ("real", "skipped", "screened", "own")]
+        real, skipped, screened, own = np.median(columns, axis=1)
+        against = ""
+        if least is not None:
+            against = f"{np.sum(values < least - 1e-6)} / {np.sum(values <= least + 1e-6)}"
+        print(
+            f"{form:26}{np.median(values):8.1f}{values.max():8.1f}{against:>44}{real:8,.0f}{skipped:9,.0f}{screened:10,.0f}"
+            f"{1e3 * own / real:8.2f}{1e3 * own / (real + skipped):12.2f}"
+        )
+    print(flush=True)
+
+
+def stitching(arguments):
+    results = Results(arguments.results)
+    instances = range(arguments.first_instance, arguments.first_instance + arguments.instances)
+    forms = arguments.forms or FORMS
     for budget in arguments.budgets:
-        volumes = {name: [] for name in (*forms, "best")}
-        counts = {name: [] for name in forms}
-        for instance in range(arguments.instances):
-            problem = TwoChains(50, seed=instance)
-            front = []
-            for name, make in forms.items():
-                start = time.perf_counter()
-                with warnings.catch_warnings():
-                    warnings.simplefilter("ignore", RuntimeWarning)  # of runs that end early; their evaluations say so
-                    result = minimize(problem, make(), ("n_evals", budget), seed=instance)
-                f = problem.normalize(np.atleast_2d(result.F))
-                front.append(f)
-                volumes[name].append(hv.do(f))
-                evaluations = result.algorithm.evaluator
-                counts[name].append((evaluations.real, evaluations.skipped, time.perf_counter() - start))
-            volumes["best"].append(hv.do(np.vstack(front)))
-            print(f"  {budget:,} evaluations, instance {instance + 1} of {arguments.instances}", flush=True)
-        best = np.array(volumes.pop("best"))
-        gaps = {name: 1e4 * (best - values) for name, values in volumes.items()}
-        print(
-            f"\nTwo chains of 50 layers, {budget:,} evaluations, {arguments.instances} instances; hypervolume missing to"
+        chosen = [form for form in forms if budget <= 4_000 or form in LONG]
+        runs = {}
+        for form in chosen:
+            for i in instances:
+                name = f"two chains of 50, instance {i}, {form}, {budget}"
+                runs[form, i] = results(name, TwoChains(50, seed=i), FORMS[form], budget, i)
+            print(f"  {form}, {budget:,} evaluations", flush=True)
+        table(f"Two chains of 50 layers, {budget:,} evaluations", lambda i: TwoChains(50, seed=i), instances, runs)
+
+
+def pending(arguments):
+    """The quality of AsyncNSGA2 by the number of evaluations that are pending."""
+    results = Results(arguments.results)
+    instances = range(arguments.first_instance, arguments.first_instance + arguments.instances)
+    for budget in arguments.budgets:
+        runs = {}
+        for n in (1, 64, 128, 1_000):
+            for i in instances:
+                name = f"two chains of 50, instance {i}, async NSGA-II, {n} pending, {budget}"
+                make = partial(AsyncNSGA2, n_pending=n)
+                runs[f"{n:,} pending", i] = results(name, TwoChains(50, seed=i), make, budget, i)
+        table(
+            f"AsyncNSGA2, two chains of 50 layers, {budget:,} evaluations",
+            lambda i: TwoChains(50, seed=i),
+            instances,
+            runs,
         )
-        print("the best front of all runs together, × 1e-4")
-        print(
-            f"{'algorithm':24}{'median':>8}{'worst':>8}{'better than NSGA-II in':>24}{'real':>9}{'skipped':>10}{'ms':>7}"
-        )
-        for name, values in gaps.items():
-            real, skipped, seconds = np.median(counts[name], axis=0)
-            wins = np.sum(values < gaps["NSGA-II"])
-            print(
-                f"{name:24}{np.median(values):8.1f}{values.max():8.1f}{f'{wins} of {len(values)}':>24}{real:9,.0f}"
-                f"{skipped:10,.0f}{1e3 * seconds / real:7.2f}"
-            )
-        print()
+
+
+def ready_made(arguments):
+    """The same on a ready-made problem, whose instances are seeds."""
+    from pymoo_stitch import get_problem
+
+    results = Results(arguments.results)
+    problem = get_problem(arguments.problem, **dict(option.split("=", 1) for option in arguments.options))
+    instances = range(arguments.first_seed, arguments.first_seed + arguments.seeds)
+    for budget in arguments.budgets:
+        runs = {}
+        for form in arguments.forms or LONG:
+            for i in instances:
+                name = f"{arguments.problem} {' '.join(arguments.options)}, seed {i}, {form}, {budget}"
+                runs[form, i] = results(name, problem, FORMS[form], budget, i)
+            print(f"  {form}, {budget:,} evaluations", flush=True)
+        table(f"{arguments.problem}, {budget:,} evaluations", lambda _: problem, instances, runs)
+        hv = Hypervolume(ref_point=np.ones(2))
+        for form in dict.fromkeys(form for form, _ in runs):
+            volumes = [hv.do(problem.normalize(np.array(runs[form, i]["front"]))) for i in instances]
+            print(f"{form:26} hypervolume: median {np.median(volumes):.4f}, {np.round(volumes, 4).tolist()}")
 
 
 def speed(arguments):
@@ -209,21 +363,58 @@ def speed(arguments):
         )
 
 
-PARTS = {"fronts": fronts, "clock": clock, "stitching": stitching, "speed": speed}
+def workers(arguments):
+    """Own time per evaluation with a model, and what that leaves of many workers' time, on a simulated clock."""
+    for depth in (69, 227):
+        problem = TwoChains(depth, seed=0)
+        for make in (AsyncNSGA2, LKGOMEA, AsyncGA):
+            run = searched(problem, make(), 1_500, 1)
+            own = run["own"] / run["real"]
+            per_request = run["own"] / (run["real"] + run["skipped"])
+            said = f"{make.__name__}, {problem.n_var} variables: own time {1e3 * own:.2f} ms per evaluation, {1e3 * per_request:.2f} per request"
+            if make is AsyncNSGA2:
+                for n in (90, 1_000):
+                    algorithm = AsyncNSGA2(screen=None, runner=SimulatedRunner(n, 4.0, overhead=own))
+                    minimize(problem, algorithm, ("n_evals", 20 * n), seed=1, copy_algorithm=False)
+                    said += f"; utilisation of {n:,} workers at 4 s: {algorithm.runner.utilisation:.3f}"
+            print(said, flush=True)
+
+
+PARTS = {
+    "fronts": fronts,
+    "clock": clock,
+    "stitching": stitching,
+    "pending": pending,
+    "speed": speed,
+    "workers": workers,
+}
+ON_DEMAND = {"ready-made": ready_made}
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
         "--data", type=pathlib.Path, default=pathlib.Path("../shared/data"), help="default: ../shared/data"
     )
-    parser.add_argument("--only", choices=PARTS, help="one part")
+    parser.add_argument("--only", choices=PARTS | ON_DEMAND, help="one part")
     parser.add_argument("--seeds", type=int, default=11, help="runs of each (default: 11)")
     parser.add_argument("--first-seed", type=int, default=0, help="of those runs (default: 0)")
-    parser.add_argument("--instances", type=int, default=12, help="synthetic stitching spaces (default: 12)")
-    parser.add_argument("--budgets", type=int, nargs="+", default=[1_000, 20_000], help="for stitching")
+    parser.add_argument("--instances", type=int, default=10, help="synthetic stitching spaces (default: 10)")
+    parser.add_argument("--first-instance", type=int, default=1_000, help="0 to 19 are for tuning (default: 1000)")
+    parser.add_argument(
+        "--budgets", type=int, nargs="+", default=[500, 1_000, 2_000, 4_000], help="for stitching and ready-made"
+    )
+    parser.add_argument("--forms", nargs="+", choices=FORMS, help="of algorithms (default: all)")
+    parser.add_argument("--problem", default="digits", help="for ready-made (default: digits)")
+    parser.add_argument("--options", nargs="*", default=[], metavar="NAME=VALUE", help="of the ready-made problem")
+    parser.add_argument(
+        "--results",
+        type=pathlib.Path,
+        default=pathlib.Path("search.json"),
+        help="runs are kept there (default: search.json)",
+    )
     arguments = parser.parse_args()
-    for name, part in PARTS.items():
-        if arguments.only in (None, name):
+    for name, part in (PARTS | ON_DEMAND).items():
+        if arguments.only == name or (arguments.only is None and name in PARTS):
             start = time.perf_counter()
             part(arguments)
             print(f"[{name}: {time.perf_counter() - start:.0f} s]\n", flush=True)

@@ -111,6 +111,10 @@ class StitchProblem(Problem):
         """A mask over the variables: which matter in this genotype."""
         return self.space.active(_binary(x))
 
+    def cost(self, x: Sequence[bool] | np.ndarray) -> float:
+        """The first objective, multiply-adds for one sample: exact, and without evaluating anything."""
+        return float(self.outline(x).cost)
+
     def key(self, x: Sequence[bool] | np.ndarray) -> str:
         """The same for all genotypes that select the same subnetwork."""
         return self.subnetwork(x).key

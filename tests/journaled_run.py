@@ -11,7 +11,7 @@ from binary_problems import TwoChains
 from pymoo.optimize import minimize
 
 from pymoo_stitch import Evaluations
-from pymoo_stitch.algorithms import GOMEA, LKGOMEA, AsyncGA, nsga2
+from pymoo_stitch.algorithms import GOMEA, LKGOMEA, AsyncGA, AsyncNSGA2, nsga2
 from pymoo_stitch.runners import SerialRunner, SimulatedRunner
 
 
@@ -24,7 +24,7 @@ SIZE = 16
 WORKERS = {"": None, ", few workers": 5, ", many workers": 40}  # of which all have a virtual clock
 
 SEARCHES = [
-    *(f"{algorithm}{workers}" for workers in WORKERS for algorithm in ("AsyncGA", "GOMEA", "LK-GOMEA")),
+    *(f"{algorithm}{workers}" for workers in WORKERS for algorithm in ("AsyncNSGA2", "AsyncGA", "GOMEA", "LK-GOMEA")),
     "NSGA-II",
     "NSGA-II, runner",
 ]
@@ -37,7 +37,8 @@ def make(name, size=SIZE):
         return nsga2(pop_size=size, threshold="auto"), SerialRunner() if rest else None
     n_workers = WORKERS[name.removeprefix(kind)]
     runner = None if n_workers is None else SimulatedRunner(n_workers, lognormal)
-    return {"AsyncGA": AsyncGA, "GOMEA": GOMEA, "LK-GOMEA": LKGOMEA}[kind](pop_size=size, runner=runner), None
+    kinds = {"AsyncNSGA2": AsyncNSGA2, "AsyncGA": AsyncGA, "GOMEA": GOMEA, "LK-GOMEA": LKGOMEA}
+    return kinds[kind](pop_size=size, n_pending=size, runner=runner), None
 
 
 class Chains(TwoChains):

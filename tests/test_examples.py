@@ -123,7 +123,7 @@ SMALLER = {
         "224": "64",
         "samples=256": "samples=64",
         "nsga2()": "nsga2(pop_size=20)",
-        "LKGOMEA()": "LKGOMEA(pop_size=20)",
+        "AsyncNSGA2()": "AsyncNSGA2(pop_size=20)",
         "2_000": "40",
         'timm.create_model(f"deit_{size}_patch16_64", pretrained=False) for size in ("tiny", "small", "base")': (
             "timm.models.VisionTransformer(img_size=64, embed_dim=n, depth=3, num_heads=2) for n in (8, 16)"

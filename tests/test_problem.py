@@ -61,6 +61,7 @@ def test_objectives_are_multiply_adds_and_error(problem, pair, task):
         assert out["key"][i] == subnetwork.key == problem.key(x)
         np.testing.assert_array_equal(out["active"][i], subnetwork.active)
         np.testing.assert_array_equal(problem.active(x), subnetwork.active)
+        assert problem.cost(x) == out["F"][i, 0]
         assert out["accuracy"][i] == pytest.approx(right)
         assert out["seconds"][i] > 0
         assert out["failed"][i] == ""

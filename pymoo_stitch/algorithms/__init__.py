@@ -1,7 +1,8 @@
 """What proposes genotypes: search algorithms for binary pymoo problems.
 
 In: a pymoo problem with boolean variables, which may say more (`key`, `active`, `sampling`, `codes`, `min_accuracy`, `identity`,
-`normalize`). Out: the non-dominated genotypes that were found.
+`normalize`,
+`cost`, `outline`). Out: the non-dominated genotypes that were found.
 
 May import: `util`, `runners`, `evaluations`.
 
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING
 from ..util.lazy import lazy
 
 if TYPE_CHECKING:
+    from .async_nsga2 import AsyncNSGA2 as AsyncNSGA2
     from .exhaustive import Exhaustive as Exhaustive
     from .ga import AsyncGA as AsyncGA
     from .gomea import GOMEA as GOMEA
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 __getattr__, __dir__, __all__ = lazy(
     __name__,
     {
+        "async_nsga2": ["AsyncNSGA2"],
         "exhaustive": ["Exhaustive"],
         "ga": ["AsyncGA"],
         "gomea": ["GOMEA", "LKGOMEA"],

@@ -41,12 +41,23 @@ class Archive:
 
     def front(self, slack: float) -> Population:
         """The non-dominated ones of the members with at most this violation."""
+        return Population.create(*(self.members[i] for i in self._front(slack)))
+
+    def front_f(self, slack: float) -> np.ndarray:
+        """Their objectives (n, n_obj)."""
+        return self._f[self._front(slack), :-1]
+
+    def has_better(self, f: np.ndarray, slack: float) -> bool:
+        """Whether a member with at most this violation dominates or equals these objectives (n_obj,)."""
+        return bool(((self._f[:, :-1] <= f).all(1) & (self._f[:, -1] <= slack)).any())
+
+    def _front(self, slack: float) -> np.ndarray:
         met = np.flatnonzero(self._f[:, -1] <= slack)
         f = self._f[met, :-1]
         # Among these the violation no longer counts. Members are distinct, but for it their objectives may be equal.
         better = (f[None] <= f[:, None]).all(2)
         better &= (f[None] < f[:, None]).any(2) | np.tri(len(f), k=-1, dtype=bool)
-        return Population.create(*(self.members[i] for i in met[~better.any(1)]))
+        return met[~better.any(1)]
 
     def least_violating(self) -> Population:
         """The member with the smallest violation, if there is any."""

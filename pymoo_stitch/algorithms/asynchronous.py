@@ -1,10 +1,11 @@
-"""What asynchronous search algorithms have in common: one loop per individual, and no generation to wait for."""
+"""What asynchronous search algorithms have in common: no generation to wait for."""
 
 import inspect
 import warnings
 from abc import abstractmethod
 from collections import deque
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Literal
 
 import numpy as np
 from pymoo.core.algorithm import Algorithm
@@ -19,12 +20,12 @@ from ..evaluations import Evaluations, HeldInterrupt, budget_of, end_interrupted
 from ..runners import Runner, SerialRunner, check_runner
 from .archive import Archive
 from .sampling import ProblemSampling
-from .scalarization import reassign, spread_weights, tschebysheff
+from .screen import Outlines, Prediction, Screen
 from .threshold import Annealing, Choice
 
 
 class Asynchronous(Algorithm):
-    """The base: loops that propose a genotype, wait for its evaluation, make use of it, and propose the next.
+    """The base: proposes genotypes, waits for their evaluation, makes use of it, and proposes the next.
 
     `n_pending` proposals are pending at any time. Completions are processed one by one, each followed at once by the next
     proposal, so that what happens depends on the seed and the order of completions alone. A generation, for display,
@@ -33,7 +34,11 @@ class Asynchronous(Algorithm):
     With ask and tell, `ask` gives all proposals made since it was last called, none if all are pending, and `tell` takes
     any of them in any order; evaluate them with `algorithm.evaluator.eval(problem, population)`.
 
-    A subclass says what a loop proposes (`_begin` and `_continue` its turn) and what it does with the result (`_use`).
+    Where the problem tells the exact `cost(x)` and the mask `active(x)` of a genotype, a model that learns from all
+    evaluations *screens* what is proposed: what it thinks cannot matter is not evaluated, but for a few.
+
+    A subclass says what it begins with (`_begin`), what it does with a result (`_use`, `_lose`) and what it proposes then
+    (`_fill`).
     """
 
     def __init__(
@@ -43,6 +48,7 @@ class Asynchronous(Algorithm):
         runner: Runner | None = None,
         threshold: Choice = "auto",
         n_pending: int | None = None,
+        screen: Literal["auto"] | None = "auto",
         **options: Any,
     ):
         """
@@ -51,6 +57,7 @@ class Asynchronous(Algorithm):
         :param threshold: a `Threshold`, None, or "auto", which gives stitch problems one and others none.
         :param n_pending: how many evaluations are requested at a time, however many workers there are; by default
             `pop_size`.
+        :param screen: "auto", which has proposals screened where the problem tells enough, or None.
         :param options: anything else that pymoo's `Algorithm` takes.
         """
         unknown = options.keys() - inspect.signature(Algorithm.__init__).parameters.keys()
@@ -59,11 +66,14 @@ class Asynchronous(Algorithm):
         for name, value, least in (("pop_size", pop_size, 2), ("n_pending", n_pending, 1)):
             if value is not None and value < least:
                 raise ValueError(f"{name} is at least {least}, but is {value}.")
+        if screen not in ("auto", None):
+            raise ValueError(f"screen is 'auto' or None, but is {screen!r}.")
         check_runner(runner)
         super().__init__(**({"evaluator": Evaluations(), "output": SearchOutput()} | options))
         self.pop_size, self.n_pending = pop_size, n_pending
         self.runner = runner
         self.threshold = threshold
+        self.screen = screen
 
     # ---- pymoo's life-cycle
 
@@ -76,7 +86,7 @@ class Asynchronous(Algorithm):
             budget = self.evaluator.budget(budget_of(self.termination, None))
             self.pop_size = self._default_pop_size(budget or 20_000)
         if self.n_pending is None:
-            self.n_pending = self.pop_size
+            self.n_pending = self._default_n_pending()
         budget = self.evaluator.budget(budget_of(self.termination, self.pop_size))
         self.annealing = Annealing(self.threshold, problem, budget)
         if self.annealing.threshold is not None and self.annealing.budget is None:
@@ -88,21 +98,17 @@ class Asynchronous(Algorithm):
             )
         self.archive = Archive(problem.n_obj)
         self.pending: dict[int, Individual] = {}  # proposals without a result, by number
-        self._proposed = self._completed = self._turns = self._since_reassigned = 0
-        self._idle: deque[int] = deque()  # loops whose turn is over, the longest waiting first
+        self._proposed = self._completed = 0
         self._queue: deque[Individual] = deque()  # pending ones that are not submitted yet
+        self._outlines = Outlines(problem)
+        self._screen = Screen(problem, self._outlines) if self.screen and Screen.suits(problem) else None
 
     def _initialize_infill(self) -> Population:
         self.is_initialized = True  # so that the first completion, as every other, comes to _advance
         self.evaluator.begin(self)
-        n = self.pop_size
-        self._x = self._sample(n)
-        self._f = np.full((n, self.problem.n_obj), -np.inf)
-        self._violation = np.full(n, np.inf)
-        self._members: list[Individual | None] = [None] * n
-        self._changes = 0  # of any genotype in the population
-        self._weights = self.random_state.permutation(spread_weights(n, self.problem.n_obj, self.random_state))
-        self._idle.extend(range(max(n, self.n_pending)))
+        if self._screen is not None:
+            self._screen.remember(self.evaluator.journaled_notes())
+        self._begin()
         self._fill()
         return self._infill()
 
@@ -139,8 +145,8 @@ class Asynchronous(Algorithm):
         self.evaluator.end_if_exhausted(self)
         if not self.pending and not self.termination.force_termination:
             warnings.warn(
-                f"the population has converged: the run ends after {self.evaluator.real:,} evaluations. A larger pop_size "
-                "keeps its diversity longer.",
+                f"nothing new is left to propose: the run ends after {self.evaluator.real:,} evaluations. The space may hold no "
+                "more, or the population has converged; a larger pop_size keeps its diversity longer.",
                 RuntimeWarning,
                 stacklevel=2,
             )
@@ -149,7 +155,7 @@ class Asynchronous(Algorithm):
         return over or self._completed // self.pop_size > generations
 
     def _set_optimum(self) -> None:
-        self.pop = Population.create(*(member for member in self._members if member is not None))
+        self.pop = Population.create(*self._population())
         front = self.archive.front(self.slack)
         front = front[[individual.feas for individual in front]] if len(front) else front
         self.opt = front if len(front) else self.archive.least_violating()
@@ -163,15 +169,15 @@ class Asynchronous(Algorithm):
         result.archive = Population.create(*self.archive.members)
         return result
 
-    # ---- loops
+    # ---- what a subclass does
 
     @abstractmethod
-    def _begin(self, loop: int) -> np.ndarray | None:
-        """The first genotype (n_var,) of this loop's turn; None if there is nothing to propose."""
+    def _begin(self) -> None:
+        """Make the first population; nothing is proposed yet."""
 
-    def _continue(self, loop: int) -> np.ndarray | None:
-        """The next genotype of this loop's turn; None if its turn is over."""
-        return None
+    @abstractmethod
+    def _population(self) -> list[Individual]:
+        """The evaluated individuals of the population."""
 
     @abstractmethod
     def _use(self, individual: Individual, violation: float, entered: bool) -> None:
@@ -180,9 +186,49 @@ class Asynchronous(Algorithm):
         :param entered: whether it entered the archive and meets the threshold.
         """
 
+    def _lose(self, individual: Individual) -> None:
+        """Do without a proposal, whose evaluation has failed."""
+
+    @abstractmethod
+    def _fill(self) -> None:
+        """Propose while fewer than `n_pending` are pending and there is something to propose."""
+
     @abstractmethod
     def _default_pop_size(self, budget: int) -> int:
         """How large a population this budget of evaluations suits."""
+
+    def _default_n_pending(self) -> int:
+        return self.pop_size
+
+    # ---- proposals
+
+    @property
+    def slack(self) -> float:
+        """The violation that is tolerated now."""
+        return self.annealing.slack(self.evaluator.n_eval)
+
+    @property
+    def screened(self) -> int:
+        """How many candidates were screened out."""
+        return 0 if self._screen is None else self._screen.screened
+
+    def notes(self, individual: Individual, row: int) -> Mapping[str, Any]:
+        """What goes into the journal's row of this number beside the evaluation of this individual."""
+        if self._screen is None:
+            return {}
+        prediction = individual.get("prediction")
+        predicted = {} if prediction is None else {"predicted": prediction.error, "spread": prediction.spread}
+        return predicted | self._screen.notes(row)
+
+    def _propose(self, x: np.ndarray, prediction: Prediction | None = None, **attributes: Any) -> None:
+        individual = Individual(X=x, proposal=self._proposed, prediction=prediction, **attributes)
+        individual.set("n_gen", self.n_iter)
+        individual.set("n_iter", self.n_iter)
+        self.pending[self._proposed] = individual
+        self._queue.append(individual)
+        self._proposed += 1
+        if self._screen is not None:
+            self._outlines.propose(x)
 
     def _receive(self, individual: Individual) -> None:
         if individual.get("proposal") not in self.pending:
@@ -190,91 +236,20 @@ class Asynchronous(Algorithm):
         if np.size(individual.F) != self.problem.n_obj:
             raise ValueError("this individual has no F. Evaluate it: algorithm.evaluator.eval(problem, individuals).")
         del self.pending[individual.get("proposal")]
-        loop = individual.get("loop")
-        first = loop < self.pop_size and self._members[loop] is None
+        self._completed += 1
         if individual.get("failed") or not np.isfinite(individual.F).all():
-            if first:
-                self._x[loop] = self._sample(1)
-                self._changes += 1
+            self._lose(individual)
         else:
+            if self._screen is not None:
+                self._screen.learn(individual.X, individual.F[1])
             violation = float(self.annealing.violation(individual.F, individual.CV[0]))
             entered = self.archive.insert(individual, violation) and violation <= self.slack
-            if first:
-                self._place(loop, individual, violation)
-            else:
-                self._use(individual, violation, entered)
-        self._completed += 1
-        self._since_reassigned += 1
-        proposal = None if first else self._continue(loop)
-        if proposal is None:
-            self._turns += 1
-            self._idle.append(loop)
-        else:
-            self._propose(loop, proposal)
-        n, n_var = self._x.shape
-        if self._turns >= n or self._since_reassigned >= n * max(1, n_var / 4):
-            self._reassign()
+            self._use(individual, violation, entered)
         self._fill()
-
-    def _fill(self) -> None:
-        """Let idle loops begin while fewer than `n_pending` proposals are pending."""
-        for _ in range(len(self._idle)):
-            if len(self.pending) >= self.n_pending:
-                break
-            loop = self._idle.popleft()
-            first = loop < self.pop_size and self._members[loop] is None
-            x = self._x[loop].copy() if first else self._begin(loop)
-            if x is None:
-                self._idle.append(loop)
-            else:
-                self._propose(loop, x)
-
-    def _propose(self, loop: int, x: np.ndarray) -> None:
-        individual = Individual(X=x, loop=loop, proposal=self._proposed)
-        individual.set("n_gen", self.n_iter)
-        individual.set("n_iter", self.n_iter)
-        self.pending[self._proposed] = individual
-        self._queue.append(individual)
-        self._proposed += 1
 
     def _sample(self, n: int) -> np.ndarray:
         sample = ProblemSampling().do(self.problem, n, random_state=self.random_state)
         return sample.get("X").astype(bool)
-
-    # ---- the population
-
-    @property
-    def slack(self) -> float:
-        """The violation that is tolerated now."""
-        return self.annealing.slack(self.evaluator.n_eval)
-
-    def _place(self, i: int, individual: Individual, violation: float) -> None:
-        """Put an individual into the population."""
-        self._changes += not np.array_equal(self._x[i], individual.X)
-        self._members[i] = individual
-        self._x[i], self._f[i], self._violation[i] = individual.X, individual.F, violation
-
-    def _rank(self, i: int, f: np.ndarray, violation: float) -> tuple[float, float]:
-        """How good a solution is for individual i, smaller is better: violation before objectives."""
-        ideal, worst = self._bounds()
-        return max(0.0, violation - self.slack), float(tschebysheff(f, self._weights[i], ideal, worst))
-
-    def _bounds(self) -> tuple[np.ndarray, np.ndarray]:
-        """The best objectives that meet the threshold, and the population's worst."""
-        ideal = self.archive.ideal(self.slack)
-        if ideal is None:
-            ideal = self._f[np.isfinite(self._violation)].min(0)
-        return ideal, self._f.max(0)
-
-    def _reassign(self) -> None:
-        self._turns = self._since_reassigned = 0
-        known = np.isfinite(self._violation)
-        if known.any():
-            ideal, worst = self._bounds()
-            f = np.where(known[:, None], self._f, worst)
-            excess = np.maximum(0, self._violation - self.slack)
-            assigned = reassign(f, excess, self._weights, ideal, worst, self.random_state)
-            self._weights = self._weights[assigned]
 
 
 class SearchOutput(Output):
@@ -286,6 +261,7 @@ class SearchOutput(Output):
             NumberOfGenerations(width=6),
             Column("real", width=8, func=_real),
             Column("skipped", width=8, func=_skipped),
+            Column("screened", width=8, func=_screened),
             Column("hv", width=9, func=hypervolume),
             Column("archive", width=7, func=_archive_size),
             Column("threshold", width=9, func=_threshold),
@@ -300,6 +276,10 @@ def _real(algorithm: Asynchronous) -> int:
 
 def _skipped(algorithm: Asynchronous) -> int:
     return algorithm.evaluator.skipped
+
+
+def _screened(algorithm: Asynchronous) -> int:
+    return algorithm.screened
 
 
 def _archive_size(algorithm: Asynchronous) -> int:

@@ -5,10 +5,10 @@ from typing import Any
 import numpy as np
 from pymoo.core.individual import Individual
 
-from .asynchronous import Asynchronous
+from .loops import Loops
 
 
-class AsyncGA(Asynchronous):
+class AsyncGA(Loops):
     """Two-point crossover and mutation; a child replaces one of its parents that is worse for the parent's own weight.
 
     Parents are paired at random, each once until all were; both children of a pair are used. Each variable mutates with
@@ -24,7 +24,15 @@ class AsyncGA(Asynchronous):
     def _default_pop_size(self, budget: int) -> int:
         return int(np.clip(budget // 50, 32, 256))
 
-    def _begin(self, loop: int) -> np.ndarray:
+    def _first(self, loop: int) -> np.ndarray:
+        while True:
+            child, parents = self._child()
+            if self._is_worthwhile(child, [i for i in parents if self._members[i] is not None]):
+                self._parents[loop] = parents
+                return child
+
+    def _child(self) -> tuple[np.ndarray, tuple[int, int]]:
+        """The next child of a pair, with its parents."""
         if self._second is None:
             if len(self._unpaired) < 2:
                 self._unpaired = self.random_state.permutation(self.pop_size).tolist()
@@ -34,15 +42,13 @@ class AsyncGA(Asynchronous):
         else:
             child, parents = self._second
             self._second = None
-        self._parents[loop] = parents
-        return child ^ (self.random_state.random(child.size) < 1 / child.size)
+        return child ^ (self.random_state.random(child.size) < 1 / child.size), parents
 
-    def _use(self, individual: Individual, violation: float, entered: bool) -> None:
+    def _compare(self, individual: Individual, violation: float, entered: bool) -> None:
         worse = [
             i
             for i in self._parents[individual.get("loop")]
-            if self._members[i] is not None
-            and self._rank(i, individual.F, violation) < self._rank(i, self._f[i], self._violation[i])
+            if self._members[i] is not None and self._improves(i, individual.F, violation)
         ]
         if worse:
             self._place(worse[self.random_state.integers(len(worse))], individual, violation)

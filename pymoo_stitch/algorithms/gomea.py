@@ -7,8 +7,8 @@ import numpy as np
 from pymoo.core.individual import Individual
 from pymoo.core.problem import Problem
 
-from .asynchronous import Asynchronous
 from .linkage import linkage_tree
+from .loops import Loops
 
 
 @dataclass
@@ -36,7 +36,7 @@ class Mixing:
         return replace(self, order=list(self.order))  # what is large never changes, and a history holds many copies
 
 
-class GOMEA(Asynchronous):
+class GOMEA(Loops):
     """Each individual's loop is one GOM after another: for each subset of a linkage tree it takes over the values of a
     donor that differs there, and keeps them if it is not worse for it.
 
@@ -70,17 +70,17 @@ class GOMEA(Asynchronous):
         # a sparse sampling leaves out cannot be found.
         return int(np.clip(budget // (4 * self.problem.n_var), 64, 512))
 
-    def _begin(self, loop: int) -> np.ndarray | None:
+    def _first(self, loop: int) -> np.ndarray | None:
         donors, subsets = self._learn(loop)
         self._mixings[loop] = self._mixing(subsets, donors)
-        return self._continue(loop)
+        return self._next(loop)
 
-    def _continue(self, loop: int) -> np.ndarray | None:
+    def _next(self, loop: int) -> np.ndarray | None:
         mixing = self._mixings[loop]
         while mixing is not None:
             while mixing.order:
                 child = self._mixed(loop, mixing.subsets[mixing.order.pop()], mixing)
-                if child is not None:
+                if child is not None and self._is_worthwhile(child, [loop]):
                     mixing.steps += 1
                     return child
             mixing = self._next_mixing(loop, mixing)
@@ -97,7 +97,7 @@ class GOMEA(Asynchronous):
                     return self._mixing(mixing.subsets, mixing.donors, elite.get("X"))
         return None
 
-    def _use(self, individual: Individual, violation: float, entered: bool) -> None:
+    def _compare(self, individual: Individual, violation: float, entered: bool) -> None:
         loop = individual.get("loop")
         mixing = self._mixings[loop]
         new = self._rank(loop, individual.F, violation)
@@ -169,7 +169,7 @@ class LKGOMEA(GOMEA):
             raise ValueError(f"c, the size of the smallest neighbourhoods, is at least 1, but is {c}.")
         self.c = c
 
-    def _continue(self, loop: int) -> np.ndarray | None:
+    def _next(self, loop: int) -> np.ndarray | None:
         mixing = self._mixings[loop]
         if mixing.elite is None and mixing.order and mixing.steps >= max(1, self.problem.n_var // 4):
             left = set(mixing.order)
@@ -178,7 +178,7 @@ class LKGOMEA(GOMEA):
             mixing.subsets = [subset for subset in subsets if _name(subset) not in mixing.tried]
             mixing.order = self.random_state.permutation(len(mixing.subsets)).tolist()
             mixing.steps = 0
-        return super()._continue(loop)
+        return super()._next(loop)
 
     def _learn(self, loop: int) -> tuple[np.ndarray, list[np.ndarray]]:
         n = self.pop_size

@@ -52,8 +52,10 @@ def demo(options: Namespace) -> None:
     problem = get_problem("digits")
     _say(f"   {problem.space!r}\n   {problem.task!r}")
     _say(*(f"   {line}" for line in noise(problem)), "")
-    _say(f"2. Search: {options.budget:,} evaluations by LK-GOMEA, and as many by NSGA-II, on {options.workers} workers")
-    algorithms = {name: ALGORITHMS[name] for name in ("LK-GOMEA", "NSGA-II")}
+    _say(
+        f"2. Search: {options.budget:,} evaluations by async-NSGA-II, and as many by NSGA-II, on {options.workers} workers"
+    )
+    algorithms = {name: ALGORITHMS[name] for name in ("async-NSGA-II", "NSGA-II")}
     with _runner(options) as runner:
         runs = run_all(
             problem,

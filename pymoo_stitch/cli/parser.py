@@ -60,7 +60,7 @@ def make_parser() -> argparse.ArgumentParser:
     search.add_argument(
         "--algorithm",
         type=_algorithm,
-        default="LK-GOMEA",
+        default="async-NSGA-II",
         metavar="NAME",
         help=f"{', '.join(ALGORITHMS)} (default: %(default)s)",
     )
@@ -137,7 +137,7 @@ def make_parser() -> argparse.ArgumentParser:
         commands,
         "compare",
         "several algorithms, several seeds, the same budget",
-        "pymoo-stitch compare digits --algorithms LK-GOMEA NSGA-II --seeds 5 --budget 500 --output comparison",
+        "pymoo-stitch compare digits --algorithms async-NSGA-II NSGA-II --seeds 5 --budget 500 --output comparison",
         "pymoo-stitch compare digits --algorithms GOMEA --pop-sizes 32 64 128 --seeds 1",
     )
     _add_problem(compare)

@@ -43,7 +43,9 @@ def _described(thing: Any, without: frozenset[str], above: tuple[int, ...]) -> A
         if not name.startswith("_") and name not in without and not isinstance(value, np.random.Generator)
         if name not in earlier or value != earlier[name]  # what is not named has its earlier value
     }
-    return {"class": f"{type(thing).__module__}.{type(thing).__qualname__}"} | public
+    # A class of ours that took the place of another goes by that one's name, so that its journals go on.
+    kind = getattr(type(thing), "journaled_as", f"{type(thing).__module__}.{type(thing).__qualname__}")
+    return {"class": kind} | public
 
 
 def restore(thing: Any, old: Any) -> None:

@@ -142,6 +142,15 @@ class Evaluations(Evaluator):
         run = self._journaled_run()
         return run.get("budget") if run else of_termination
 
+    def journaled_option(self, name: str) -> Any:
+        """The value that an option of the algorithm has in the journal; None if that does not say."""
+        run = self._journaled_run()
+        return run["algorithm"].get(name) if run else None
+
+    def journaled_notes(self) -> list[Mapping[str, Any]]:
+        """What the algorithm noted beside each evaluation that the journal is going to answer."""
+        return self._replay.notes()
+
     def restore(self, algorithm: Algorithm) -> None:
         """Give the algorithm, before it is set up, the earlier values of those options that its journal does not name: see
         `description.restore`."""
@@ -243,16 +252,17 @@ class Evaluations(Evaluator):
 
         :param runner: where what is not known is evaluated.
         :param wait: how to wait for it; by default until something is complete.
-        :param algorithm: whose accuracy threshold goes into the journal.
+        :param algorithm: whose accuracy threshold and notes go into the journal.
         :param known_first: how many that needed no evaluation may come one after another while others wait for theirs.
         """
         wait = wait or (lambda runner: runner.wait())
-        return self._next(runner, wait, lambda: _level(algorithm, self.n_eval), known_first)
+        return self._next(runner, wait, algorithm, lambda: _level(algorithm, self.n_eval), known_first)
 
     def _next(
         self,
         runner: Runner,
         wait: Wait,
+        algorithm: Algorithm | None,
         threshold: Callable[[], float | None],
         known_first: float,
         keeps_clock: bool = True,
@@ -279,7 +289,7 @@ class Evaluations(Evaluator):
                 return None
             request, out = self._running.pop((id(runner), done[0])), done[1]
         try:
-            result = self._committed(request, out, threshold())
+            result = self._committed(request, out, threshold(), _notes(algorithm, request.individuals[0], self.real))
         except BaseException:  # the journal cannot be written: it is asked for again
             self._held[request.number] = request
             raise
@@ -308,7 +318,9 @@ class Evaluations(Evaluator):
             self._f = Evaluate(self._problem)
         return self._f
 
-    def _committed(self, request: _Request, out: Result, threshold: float | None) -> dict[str, Any]:
+    def _committed(
+        self, request: _Request, out: Result, threshold: float | None, notes: Mapping[str, Any]
+    ) -> dict[str, Any]:
         """A result that is in the journal: what was replayed from there, or what is committed to it now."""
         if self._replay:
             result = self._checked(self._replay.take(request.number, request.x))
@@ -316,7 +328,7 @@ class Evaluations(Evaluator):
             return result
         result = self._checked(out)
         if self._journal is not None:
-            row = Row(request.number, request.x, self._name(request), result, threshold)
+            row = Row(request.number, request.x, self._name(request), result, threshold, notes)
             self._journal.append(self.real, [row])
         return result
 
@@ -381,7 +393,7 @@ class Evaluations(Evaluator):
                 for individual in pop:
                     self.submit(problem, individual)
                 while waiting.total():
-                    answered = self._next(runner, wait, lambda: level, known_first=np.inf, keeps_clock=False)
+                    answered = self._next(runner, wait, algorithm, lambda: level, np.inf, keeps_clock=False)
                     if waiting[id(answered)]:
                         waiting[id(answered)] -= 1
                     elif answered is not None:  # that an algorithm, in the middle of which this is called, waits for
@@ -502,3 +514,8 @@ def _level(algorithm: Any, n_eval: int) -> float | None:
         getattr(algorithm, "survival", None), "annealing", None
     )
     return None if annealing is None else annealing.level(n_eval)
+
+
+def _notes(algorithm: Any, individual: Individual, row: int) -> Mapping[str, Any]:
+    """What an algorithm, if it is one of ours, notes beside an evaluation."""
+    return algorithm.notes(individual, row) if hasattr(algorithm, "notes") else {}

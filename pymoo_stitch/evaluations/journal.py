@@ -6,7 +6,7 @@ import os
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,8 @@ _APPLICATION, _VERSION = (
 
 _OWN = ("F", "G", "H", "failed", "worker", "begun", "ended")  # parts of a result that have columns of their own
 
+_NOTES = "search"  # the name in `more` of what the algorithm notes
+
 
 class JournalError(RuntimeError):
     """A journal that cannot be written or read, or that belongs to another run. What was committed to it is there."""
@@ -26,13 +28,17 @@ class JournalError(RuntimeError):
 
 @dataclass(frozen=True)
 class Row:
-    """One evaluation: the number of the request that it answers, and all that came of it."""
+    """One evaluation: the number of the request that it answers, and all that came of it.
+
+    :param notes: what the algorithm notes beside it, as JSON takes it; `Asynchronous.notes`.
+    """
 
     request: int
     x: np.ndarray
     key: str
     result: Mapping[str, Any]
     threshold: float | None = None
+    notes: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Journal:
@@ -41,7 +47,7 @@ class Journal:
     - `run`: name and value (JSON) of what was searched, by what, and with which versions of which libraries;
     - `evaluations`: `sequence`, `request`, `genotype`, `key`, the objectives `F1`, `F2`, …, constraints `G1`, … and `H1`,
       …, `failed`, the `threshold` in force, `worker`, `begun` and `ended` (seconds since 1970), and `more`: whatever else
-      the problem said, as JSON (`more ->> 'accuracy'`).
+      the problem said, as JSON (`more ->> 'accuracy'`), and under `search` what the algorithm noted.
 
     Rows are committed before the algorithm sees them. Nothing in the file is ever executed.
 
@@ -208,6 +214,8 @@ def _write(row: Row) -> tuple[Any, ...]:
     result = row.result
     values = [float(value) for name in ("F", "G", "H") for value in result[name]]
     more = {name: _plain(value) for name, value in result.items() if name not in _OWN}
+    if row.notes:
+        more[_NOTES] = row.notes
     others = result["failed"], row.threshold, result.get("worker"), result.get("begun"), result.get("ended")
     return row.request, write_genotype(row.x), row.key, *values, *others, json.dumps(more)
 
@@ -218,8 +226,10 @@ def _read(row: dict[str, Any]) -> Row:
         for name in ("F", "G", "H")
     }
     result |= {name: row[name] for name in _OWN[3:] if row[name] is not None}
-    result |= {name: _unplain(value) for name, value in json.loads(row["more"]).items()}
-    return Row(row["request"], _read_genotype(row["genotype"]), row["key"], result, row["threshold"])
+    more = json.loads(row["more"])
+    notes = more.pop(_NOTES, {})
+    result |= {name: _unplain(value) for name, value in more.items()}
+    return Row(row["request"], _read_genotype(row["genotype"]), row["key"], result, row["threshold"], notes)
 
 
 def _plain(value: Any) -> Any:

@@ -41,6 +41,10 @@ class Replay:
         """What a request was answered with, if it was."""
         return self._results.get(request) if self._rows else None
 
+    def notes(self) -> list[Mapping[str, Any]]:
+        """What the algorithm noted beside each of the answers that are left."""
+        return [row.notes for row in self._rows]
+
     def take(self, request: int, x: np.ndarray) -> Mapping[str, Any]:
         """The next result, which must be that of this request, for this genotype."""
         row = self._rows[0]

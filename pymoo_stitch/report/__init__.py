@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from .drawing import draw_subnetwork as draw_subnetwork
     from .fronts import plot_fronts as plot_fronts
     from .plots import plot_hypervolume as plot_hypervolume
+    from .plots import plot_predictions as plot_predictions
     from .plots import plot_reliability as plot_reliability
     from .plots import plot_stitches as plot_stitches
     from .points import Point as Point
@@ -42,7 +43,7 @@ __getattr__, __dir__, __all__ = lazy(
         "comparison": ["Comparison", "Difference", "compare", "file_name"],
         "drawing": ["draw_cascade", "draw_subnetwork"],
         "fronts": ["plot_fronts"],
-        "plots": ["plot_hypervolume", "plot_reliability", "plot_stitches"],
+        "plots": ["plot_hypervolume", "plot_predictions", "plot_reliability", "plot_stitches"],
         "points": ["Point", "noise"],
         "report": ["NothingToRecommendError", "Report", "in_words", "stages_of"],
         "runs": ["Run"],

@@ -1,4 +1,4 @@
-"""Figures of a search: hypervolume, stitches in use, reliability. (`fronts` shows its fronts, `drawing` a single subnetwork.)
+"""Figures of a search: hypervolume, stitches in use, predictions, reliability. (`fronts` shows its fronts, `drawing` a single subnetwork.)
 
 Each function takes plain arrays and returns a new `matplotlib.figure.Figure`: `figure.savefig("stitches.pdf")`."""
 
@@ -33,6 +33,9 @@ from ._looks import (
 
 _FEWEST = 10
 """Predictions in a bin whose reliability is drawn: of fewer, it is chance."""
+
+_SPREADS = np.linspace(0, 4, 41)
+"""Distances from a prediction, in spreads, at which its calibration is drawn."""
 
 
 @settled
@@ -161,6 +164,41 @@ def plot_reliability(bins: Mapping[str, Any], *, references: Collection[str] = (
     below.set(ylim=(0, None), xlabel="probability of the predicted class", ylabel="predictions")
     below.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g} %"))
     below.yaxis.set_major_locator(MaxNLocator(3))
+    add_legend(figure, handles)
+    return figure
+
+
+@settled
+def plot_predictions(runs: Mapping[str, tuple[np.ndarray, np.ndarray, np.ndarray]]) -> Figure:
+    """How good a search's model is: real errors against predicted ones; below, how often the real error is within so many spreads
+    of the predicted one, beside what a normal distribution would have.
+
+    :param runs: for each label the predicted errors, their spreads, and the real errors, each (n,).
+    """
+    check_not_empty(runs, "runs", "{label: (predicted, spread, error)}")
+    figure = Figure(figsize=(6, 7), layout="constrained")
+    top, below = figure.subplots(2, 1, height_ratios=(3, 1))
+    handles = []
+    for number, (label, values) in enumerate(runs.items()):
+        predicted, spread, error = (checked_array(value, f"runs[{label!r}]") for value in values)
+        colour = style_of(number)["color"]
+        top.plot(predicted, error, ".", color=colour, markersize=3, alpha=0.5)
+        order = np.argsort(predicted, kind="stable")
+        bins = [part for part in np.array_split(order, 10) if len(part) >= _FEWEST]
+        if bins:
+            means = np.array([(predicted[part].mean(), error[part].mean()) for part in bins])
+            top.plot(*means.T, color=colour, marker="o", markersize=5, markeredgecolor="white")
+        away = np.abs(error - predicted) / np.maximum(spread, 1e-12)
+        below.plot(_SPREADS, [(away <= within).mean() for within in _SPREADS], color=colour)
+        handles.append(
+            Line2D([], [], color=colour, marker="o", label=f"{elided(label, 40)}, {len(error):,} evaluations")
+        )
+    top.axline((0, 0), slope=1, color=GREY, linewidth=0.8, linestyle=(0, (2, 2)), zorder=1)
+    top.set(xlabel="predicted error", ylabel="real error")
+    normal = [math.erf(within / math.sqrt(2)) for within in _SPREADS]
+    below.plot(_SPREADS, normal, color=GREY, linewidth=0.8, linestyle=(0, (2, 2)))
+    below.set(xlim=(0, _SPREADS[-1]), ylim=(0, 1.02), xlabel="spreads from the prediction", ylabel="fraction within")
+    handles.append(Line2D([], [], color=GREY, linestyle=(0, (2, 2)), label="what a calibrated model would have"))
     add_legend(figure, handles)
     return figure
 

@@ -23,7 +23,7 @@ from .cascade_points import CascadePoints, cascades_document, measure_cascade
 from .comparison import Comparison
 from .drawing import draw_cascade, draw_subnetwork
 from .fronts import plot_fronts
-from .plots import plot_hypervolume, plot_reliability, plot_stitches
+from .plots import plot_hypervolume, plot_predictions, plot_reliability, plot_stitches
 from .points import TOLERANCE, Against, Measured, Point, compared, paired
 from .runs import Run
 
@@ -440,6 +440,15 @@ class Report:
         rows = {point.name: point.measured[self.splits[-1]].each["calibration_error"] for point in points}
         return {name: each.sum(0) for name, each in rows.items()}
 
+    def _predictions(self) -> dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """Predicted errors, spreads and real errors of those algorithms that have a model."""
+        found = {}
+        for label, group in self.comparison.runs.items():
+            rows = [np.column_stack([run.predicted, run.F[:, 1]])[run.is_predicted] for run in group]
+            if sum(map(len, rows)):
+                found[label] = tuple(np.vstack(rows).T)
+        return found
+
     # ------------------------------------------------------------------------------------------------------------ files
 
     def write(self, folder: str | os.PathLike, chosen: Point | None = None) -> list[Path]:
@@ -467,6 +476,8 @@ class Report:
         }
         if self.problem.codes is None:  # a code's variables are no links
             figures["stitches"] = self.plot_stitches
+        if predictions := self._predictions():
+            figures["predictions"] = lambda: plot_predictions(predictions)
         if chosen is not None:
             draw = draw_cascade if chosen.is_cascade else draw_subnetwork
             figures["subnetwork"] = lambda: draw(chosen.network)
@@ -513,6 +524,8 @@ class Report:
                         "worked": round(float(worked[i]), 4),
                         "multiply_adds": run.F[i, 0],
                         "error": run.F[i, 1],
+                        "predicted": row.notes.get("predicted", ""),
+                        "spread": row.notes.get("spread", ""),
                         "hypervolume": curve[i],
                         "nonzero_stitches": int(nonzero[i]),
                         "active_stitches": int(active[i]),
@@ -535,6 +548,7 @@ class Report:
                 {"algorithm": label, "path": run.path.name, "evaluations": len(run)}
                 | {"seed": run.seed, "pop_size": run.pop_size, "versions": run.about["versions"]}
                 | {"hypervolume": self.comparison.hypervolumes[label][run.seed]}
+                | {"screened": run.screened, "rank_correlation": run.rank_correlation()}
                 for label, group in self.comparison.runs.items()
                 for run in group
             ],

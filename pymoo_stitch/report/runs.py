@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 from pymoo.indicators.hv import Hypervolume
+from scipy.stats import spearmanr
 
 from ..algorithms import ALGORITHMS
 from ..evaluations import Journal, JournalError, Row, covered
@@ -117,6 +118,31 @@ class Run:
     def front(self) -> np.ndarray:
         """The evaluations that no other dominates, of equal ones the first, by their first objective."""
         return front_of(self.F, self.is_sound)
+
+    @cached_property
+    def predicted(self) -> np.ndarray:
+        """What the search's model said of the second objective beforehand, mean and spread [N, 2]; NaN where none was asked."""
+        return np.array(
+            [[row.notes.get("predicted", np.nan), row.notes.get("spread", np.nan)] for row in self.rows], dtype=float
+        )
+
+    @property
+    def screened(self) -> int:
+        """How many candidates were screened out."""
+        return self.rows[-1].notes.get("screened", 0)
+
+    @cached_property
+    def is_predicted(self) -> np.ndarray:
+        """Which evaluations have a prediction to compare with [N]."""
+        failed = np.array([bool(row.result["failed"]) for row in self.rows])
+        return np.isfinite(self.predicted[:, 0]) & np.isfinite(self.F).all(1) & ~failed
+
+    def rank_correlation(self) -> float | None:
+        """Spearman's, of predicted and real errors over the run; None where too few were predicted."""
+        predicted, error = self.predicted[self.is_predicted, 0], self.F[self.is_predicted, -1]
+        if len(error) < 3 or np.ptp(predicted) == 0 or np.ptp(error) == 0:
+            return None
+        return float(spearmanr(predicted, error).statistic)
 
     def hypervolume(self, ref_point: np.ndarray) -> np.ndarray:
         """After each evaluation [N], as a part of the box between 0 and the reference point."""

@@ -107,3 +107,6 @@ def test_of_two_chains_only_what_is_active_matters(seed):
     assert (problem.active(y) == active).all()
     assert problem.key(x) == problem.key(y)
     assert problem.evaluate(x).tolist() == problem.evaluate(y).tolist()
+    assert problem.cost(x) == problem.cost(y) == problem.evaluate(x)[0]
+    key, mask, cost = problem.outline(x)
+    assert (key, mask.tolist(), cost) == (problem.key(x), active.tolist(), problem.cost(x))

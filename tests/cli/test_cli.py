@@ -88,7 +88,7 @@ def test_help_needs_no_torch():
 def test_from_search_to_a_network(command, journal, tmp_path):
     code, said, _ = command("info", journal)
     assert code == 0
-    assert "LK-GOMEA (population 64, seed 1)" in said
+    assert "async-NSGA-II (population 50, seed 1)" in said
     assert "60 of 60" in said
 
     code, said, _ = command("resume --budget 80", journal)
@@ -224,7 +224,10 @@ def test_a_problem_of_ones_own(command, tmp_path):
     [
         ("find", "invalid choice: 'find'"),
         ("search", "required: problem"),
-        ("search digits --algorithm sga", "there is no algorithm 'sga'; there are LK-GOMEA, GOMEA, GA, NSGA-II"),
+        (
+            "search digits --algorithm sga",
+            "there is no algorithm 'sga'; there are async-NSGA-II, LK-GOMEA, GOMEA, GA, NSGA-II",
+        ),
         ("search digits --budget 0", "'0' is not a whole number of at least 1"),
         ("search digits --budget many", "'many' is not a whole number"),
         ("search digits --time soon", "'soon' is not a time such as 90s"),

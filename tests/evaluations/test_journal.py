@@ -37,8 +37,8 @@ from pymoo_stitch.algorithms import GOMEA, LKGOMEA, AsyncGA, Threshold, nsga2
 from pymoo_stitch.evaluations import Row
 
 OURS = [name for name in SEARCHES if not name.startswith("NSGA-II")]
-FOUR = ["AsyncGA", "GOMEA, few workers", "LK-GOMEA", "NSGA-II"]
-SIX = [*FOUR, "AsyncGA, many workers", "NSGA-II, runner"]
+FIVE = ["AsyncNSGA2", "AsyncGA", "GOMEA, few workers", "LK-GOMEA", "NSGA-II"]
+EIGHT = [*FIVE, "AsyncNSGA2, few workers", "AsyncGA, many workers", "NSGA-II, runner"]
 
 
 def read(path):
@@ -49,7 +49,7 @@ def read(path):
 def sequence(path, times=False):
     """All that a journal says of the search, and also when and where if those times are virtual."""
     return [
-        (row.request, row.x.tobytes(), tuple(row.result["F"]), row.threshold, row.result["failed"], row.key)
+        (row.request, row.x.tobytes(), tuple(row.result["F"]), row.threshold, row.result["failed"], row.key, row.notes)
         + (tuple(row.result.get(name) for name in ("worker", "begun", "ended")) if times else ())
         for row in read(path)
     ]
@@ -203,7 +203,7 @@ class Secretive(Chains):
 Secretive.__qualname__ = Chains.__qualname__
 
 
-@pytest.mark.parametrize("name", FOUR)
+@pytest.mark.parametrize("name", FIVE)
 def test_a_run_ends_at_what_cannot_be_written_and_keeps_what_was(tmp_path, name):
     with pytest.raises(JournalError, match="the problem gave a"):
         search(name, tmp_path / "journal", problem=Secretive())
@@ -229,7 +229,7 @@ cuts = st.lists(st.tuples(st.integers(0, 70), st.sampled_from([Cut, KeyboardInte
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name not in SIX)) for name in SEARCHES]
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name not in EIGHT)) for name in SEARCHES]
 )
 @settings(max_examples=3, deadline=None)
 @given(cuts)
@@ -336,7 +336,7 @@ def test_a_run_of_many_workers_goes_on_with_a_budget_below_what_was_in_flight(tm
     result = search(name, tmp_path / "journal", 6, problem)
     assert (result.algorithm.evaluator.real, result.algorithm.evaluator.replayed, len(problem.evaluated)) == (6, 5, 1)
     assert sequence(tmp_path / "journal")[:5] == [
-        (row.request, row.x.tobytes(), tuple(row.result["F"]), row.threshold, row.result["failed"], row.key)
+        (row.request, row.x.tobytes(), tuple(row.result["F"]), row.threshold, row.result["failed"], row.key, row.notes)
         for row in before
     ]
 
@@ -422,7 +422,7 @@ def test_another_probability_is_refused(tmp_path):
     assert outcome(search(crossed(0.9), tmp_path / "journal")) == outcome(first)
 
 
-@pytest.mark.parametrize("name", FOUR)
+@pytest.mark.parametrize("name", FIVE)
 def test_without_a_seed_there_is_no_journal(tmp_path, name):
     problem = Chains()
     with pytest.raises(ValueError, match=r"a run with a journal needs a seed.*seed=1, not None"):
@@ -436,7 +436,7 @@ def alter(path, statement, *values):
         db.execute(statement, values)
 
 
-@pytest.mark.parametrize("name", FOUR)
+@pytest.mark.parametrize("name", FIVE)
 def test_genotypes_that_do_not_fit_are_refused(tmp_path, name):
     path = tmp_path / "journal"
     attempt(name, path, 60, Cut)
@@ -452,7 +452,7 @@ def test_genotypes_that_do_not_fit_are_refused(tmp_path, name):
     assert sequence(path, "workers" in name) == uninterrupted(name)[0]
 
 
-@pytest.mark.parametrize("name", FOUR)
+@pytest.mark.parametrize("name", FIVE)
 def test_what_differs_is_told_when_a_run_goes_another_way(tmp_path, name):
     path = tmp_path / "journal"
     attempt(name, path, 60, Cut)
@@ -531,7 +531,7 @@ def test_a_missing_folder_is_told(tmp_path):
     assert outcome(search("GOMEA", tmp_path / "missing" / "journal")) == uninterrupted("GOMEA")[1]
 
 
-@pytest.mark.parametrize("name", FOUR)
+@pytest.mark.parametrize("name", FIVE)
 def test_a_full_disk_costs_nothing_that_was_committed(tmp_path, name):
     def fill(algorithm):
         db = algorithm.evaluator._journal._db
@@ -550,7 +550,7 @@ def test_a_full_disk_costs_nothing_that_was_committed(tmp_path, name):
     assert sequence(tmp_path / "journal", "workers" in name) == whole
 
 
-@pytest.mark.parametrize("name", FOUR)
+@pytest.mark.parametrize("name", FIVE)
 def test_a_locked_journal_is_told(tmp_path, name, monkeypatch):
     monkeypatch.setattr(Journal, "timeout", 0.1)
     other = sqlite3.connect(tmp_path / "journal", isolation_level=None)
@@ -586,7 +586,7 @@ def test_a_short_lock_is_waited_for(tmp_path):
         assert outcome(search("GOMEA", tmp_path / "journal", callback=lock)) == uninterrupted("GOMEA")[1]
 
 
-@pytest.mark.parametrize("name", FOUR)
+@pytest.mark.parametrize("name", FIVE)
 def test_of_two_who_write_the_same_journal_one_is_stopped(tmp_path, name):
     others = []
 
@@ -651,7 +651,7 @@ def test_our_algorithms_count_what_another_run_knows(tmp_path, gomea, name):
     np.testing.assert_array_equal([row.result["F"] for row in rows], np.where(np.isnan(truth), np.inf, truth))
 
 
-@pytest.mark.parametrize("name", [*FOUR, "NSGA-II, runner"])
+@pytest.mark.parametrize("name", [*FIVE, "NSGA-II, runner"])
 def test_a_run_with_a_memo_can_be_cut(tmp_path, gomea, name):
     whole = search(name, tmp_path / "whole", memo=[gomea])
     for limit, error in ((0, Cut), (20, KeyboardInterrupt), (17, Cut)):
@@ -695,7 +695,7 @@ def test_a_memo_of_another_problem_is_refused(tmp_path, gomea):
 QUERY = "SELECT count(*), max(sequence), min(F1), count(more ->> 'accuracy'), sum(failed != '') FROM evaluations"
 
 
-@pytest.mark.parametrize("name", FOUR)
+@pytest.mark.parametrize("name", FIVE)
 def test_anyone_can_read_the_journal_while_the_run_goes_on(tmp_path, name):
     path, seen = tmp_path / "journal", []
 
@@ -966,7 +966,7 @@ def test_copies_do_not_write(tmp_path, name, replaying):
     assert sequence(path) == whole
 
 
-@pytest.mark.parametrize("name", FOUR)
+@pytest.mark.parametrize("name", FIVE)
 def test_a_history_can_be_kept(tmp_path, name):
     attempt(name, tmp_path / "journal", 70, Cut, save_history=True)
     final = search(name, tmp_path / "journal", save_history=True)
@@ -1022,7 +1022,7 @@ def test_what_is_committed_counts_also_after_an_error(tmp_path):
 
 def test_a_run_may_be_in_another_thread_than_its_end(tmp_path):
     results = []
-    for name in FOUR:
+    for name in FIVE:
         thread = threading.Thread(target=lambda name=name: results.append(search(name, tmp_path / name)))
         thread.start()
         thread.join()

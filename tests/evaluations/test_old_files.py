@@ -65,8 +65,10 @@ def test_a_run_goes_on_as_it_would_have_earlier(problem, name, tmp_path):
         [row.request, "".join("01"[int(bit)] for bit in row.x), *row.result["F"]] for row in Run.read(journal).rows
     ]
     assert found == expected["rows"]
-    np.testing.assert_array_equal(result.F, expected["F"])
-    assert ["".join("01"[int(bit)] for bit in x) for x in result.X] == expected["X"]
+    _, first = np.unique(expected["F"], axis=0, return_index=True)  # earlier, NSGA-II had copies in its result
+    first = np.sort(first) if name == "nsga-ii" else range(len(expected["F"]))
+    np.testing.assert_array_equal(result.F, [expected["F"][i] for i in first])
+    assert ["".join("01"[int(bit)] for bit in x) for x in result.X] == [expected["X"][i] for i in first]
 
 
 class Later(LKGOMEA):

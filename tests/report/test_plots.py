@@ -21,6 +21,7 @@ from pymoo_stitch.report import (
     draw_subnetwork,
     plot_fronts,
     plot_hypervolume,
+    plot_predictions,
     plot_reliability,
     plot_stitches,
 )
@@ -96,6 +97,22 @@ def overlapping(figure, labels):
     return [(a, b) for (a, one), (b, other) in combinations(boxes, 2) if one.overlaps(other)]
 
 
+def predicted(seed, n=200, scale=1.0):
+    """Predicted errors, their spreads, and real errors that are so many spreads away."""
+    rng = np.random.default_rng(seed)
+    mean, spread = rng.random(n), 0.01 + 0.1 * rng.random(n)
+    return mean, spread, mean + scale * spread * rng.standard_normal(n)
+
+
+def test_the_calibration_of_a_model_is_drawn():
+    figure = plot_predictions({"good": predicted(0, 2_000), "too sure": predicted(1, 2_000, scale=3.0)})
+    good, sure, normal = (line.get_ydata() for line in figure.axes[1].lines)
+    assert np.abs(np.array(good) - normal).max() < 0.05
+    assert (np.array(sure)[5:20] < np.array(normal)[5:20] - 0.1).all()
+    with pytest.raises(ValueError, match="runs is empty"):
+        plot_predictions({})
+
+
 FIGURES = {
     "fronts": lambda: plot_fronts({"validation": {"a": front(0)}, "test": {"a": front(1)}}, {"test": REFERENCES}),
     "one panel, no points": lambda: plot_fronts({"validation": {"a": np.empty((0, 2))}}, {}),
@@ -105,6 +122,8 @@ FIGURES = {
     "stitches": lambda: plot_stitches({LONG + "!" * i: counts(i) for i in range(5)}),
     "no evaluations": lambda: plot_stitches({"a": ([], [])}),
     "reliability": lambda: plot_reliability({LONG * (i + 1): reliability(*predictions(i)) for i in range(3)}),
+    "predictions": lambda: plot_predictions({LONG + "!" * i: predicted(i) for i in range(3)}),
+    "few predictions": lambda: plot_predictions({"a": ([0.1], [0.01], [0.2])}),
     "no predictions": lambda: plot_reliability({"a": np.zeros((3, 15)), "$x$": reliability(*predictions(0))}),
 }
 

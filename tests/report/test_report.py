@@ -250,7 +250,7 @@ def test_files_hold_everything(report, runs, tmp_path):
             "hypervolume.png",
             "hypervolume-time.png",
         ),
-        *("stitches.png", "reliability.png", "subnetwork.png"),
+        *("stitches.png", "predictions.png", "reliability.png", "subnetwork.png"),
     }
     for path in written:
         if path.suffix == ".png":

@@ -4,14 +4,14 @@ import sqlite3
 
 import numpy as np
 import pytest
-from binary_problems import LOTZ, ZeromaxOnemax
+from binary_problems import LOTZ, TwoChains, ZeromaxOnemax
 from hypothesis import given
 from hypothesis import strategies as st
 from pymoo.indicators.hv import HV
 from pymoo.optimize import minimize
 
 from pymoo_stitch import Evaluations, JournalError, Run
-from pymoo_stitch.algorithms import ALGORITHMS, GOMEA, LKGOMEA, nsga2
+from pymoo_stitch.algorithms import ALGORITHMS, GOMEA, LKGOMEA, AsyncNSGA2, nsga2
 from pymoo_stitch.evaluations import covered
 from pymoo_stitch.report.runs import labels
 from pymoo_stitch.util.fronts import dominates, front_of
@@ -44,6 +44,17 @@ def test_a_run_is_what_happened(tmp_path):
 def test_algorithms_are_told_by_their_names(name, tmp_path):
     _, run = search(tmp_path / "run.sqlite", ALGORITHMS[name](pop_size=16), n=40)
     assert run.algorithm == name
+
+
+def test_predictions_are_told_beside_what_came_of_them(tmp_path):
+    _, run = search(tmp_path / "run.sqlite", AsyncNSGA2(pop_size=16), problem=TwoChains(20, seed=1), n=150)
+    noted = [i for i, row in enumerate(run.rows) if row.notes.get("predicted") is not None]
+    assert np.flatnonzero(run.is_predicted).tolist() == noted
+    assert run.screened == run.rows[-1].notes["screened"] > 0
+    order = [np.argsort(np.argsort(values[noted])) for values in (run.predicted[:, 0], run.F[:, 1])]
+    assert run.rank_correlation() == pytest.approx(np.corrcoef(order)[0, 1], abs=0.02)
+    _, other = search(tmp_path / "other.sqlite")
+    assert (other.rank_correlation(), other.screened, other.is_predicted.any()) == (None, 0, False)
 
 
 def test_population_sizes_are_named_where_there_are_several(tmp_path):

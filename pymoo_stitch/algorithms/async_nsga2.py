@@ -1,0 +1,186 @@
+"""NSGA-II without generations, with a model that chooses among children."""
+
+from typing import Any
+
+import numpy as np
+from pymoo.core.individual import Individual
+from pymoo.core.problem import Problem
+
+from .asynchronous import Asynchronous
+from .sampling import ProblemSampling
+from .screen import Prediction
+
+CHILDREN = 16
+"""Children among which the model chooses one."""
+
+EXEMPT = 1 / 10
+"""The fraction of proposals that are not chosen by the model."""
+
+_TRIES = 100  # to make a child of a new key; then as many with extra mutations
+
+
+class AsyncNSGA2(Asynchronous):
+    """Each evaluation is followed at once by the next child: two parents by binary tournament (rank, then crowding), two-point
+    crossover, each variable mutates with probability 1/n_var. Of the population with the child, the most crowded of the last
+    front is removed. No key is proposed twice.
+
+    Where the problem tells `cost(x)` and `active(x)`, nine of ten proposals are the one of 16 children that adds most to the
+    hypervolume of the archive, by its exact cost and predicted error; if none adds anything, the one whose error comes nearest
+    to the front.
+
+    >>> result = minimize(get_problem("digits"), AsyncNSGA2(), ("n_evals", 100), seed=1)
+    >>> result.algorithm.evaluator.real
+    100
+
+    By default `pop_size` is 50, and `n_pending` 64, or 1.5 times the runner's workers if that is more.
+    """
+
+    def _setup(self, problem: Problem, **kwargs: Any) -> None:
+        super()._setup(problem, **kwargs)
+        self._initial: list[np.ndarray] = []  # genotypes still to be proposed, the next at the end
+        self._members: list[Individual] = []
+        self._violations: list[float] = []
+        # The members by rank, then crowding, the best first, and each one's place among them.
+        self._best: list[Individual] = []
+        self._standing = np.empty(0, dtype=int)
+        self._worst = np.full(problem.n_obj, -np.inf)
+
+    def _default_pop_size(self, budget: int) -> int:
+        return 50
+
+    def _default_n_pending(self) -> int:
+        journaled = self.evaluator.journaled_option("n_pending")  # the run may go on with other workers
+        return journaled or max(64, -(-3 * self.runner.n_workers // 2))
+
+    def _begin(self) -> None:
+        self._initial = list(self._sample(max(self.pop_size, self.n_pending))[::-1])
+
+    def _population(self) -> list[Individual]:
+        return self._members
+
+    # ---- the population
+
+    def _use(self, individual: Individual, violation: float, entered: bool) -> None:
+        self._members.append(individual)
+        self._violations.append(violation)
+        self._worst = np.maximum(self._worst, individual.F)
+        f = np.array([member.F for member in self._members])
+        rank = ranks(f, np.maximum(0, np.array(self._violations) - self.slack))
+        crowding = crowding_distances(f, rank)
+        if len(self._members) > self.pop_size:
+            last = np.flatnonzero(rank == rank.max())
+            removed = last[np.argmin(crowding[last])]
+            del self._members[removed], self._violations[removed]
+            f, rank = np.delete(f, removed, axis=0), np.delete(rank, removed)
+            crowding = crowding_distances(f, rank)
+        order = np.lexsort((-crowding, rank))
+        self._best = [self._members[i] for i in order]
+        self._standing = np.argsort(order)
+
+    # ---- proposals
+
+    def _fill(self) -> None:
+        while len(self.pending) < self.n_pending:
+            proposal = self._next()
+            if proposal is None:
+                break
+            self._outlines.propose(proposal[0])
+            self._propose(*proposal)
+
+    def _next(self) -> tuple[np.ndarray, Prediction | None] | None:
+        """A genotype of a new key, and what is predicted of it; None if none is found."""
+        while self._initial:
+            x = self._initial.pop()
+            if self._outlines.is_new(x):
+                return x, None
+        seed = int(self.random_state.integers(2**63))
+
+        def child(place: int) -> np.ndarray | None:
+            # Each has a generator of its own: whoever knows the place needs not make the others.
+            return self._new_child(np.random.Generator(np.random.Philox(key=[seed, place])))
+
+        is_exempt = self.random_state.random() < EXEMPT
+        if self._screen is not None and self._screen.is_ready:
+            return self._screen.best(child, 1 if is_exempt else CHILDREN, self._gain)
+        x = child(0)
+        return None if x is None else (x, None)
+
+    def _new_child(self, random_state: np.random.Generator) -> np.ndarray | None:
+        """A child whose key was never proposed; None if many tries make none."""
+        for attempt in range(2 * _TRIES):
+            x = self._child(random_state)
+            if attempt >= _TRIES:
+                x[random_state.integers(len(x), size=1 + attempt // 10 - _TRIES // 10)] ^= True
+            if self._outlines.is_new(x):
+                return x
+        return None
+
+    def _child(self, random_state: np.random.Generator) -> np.ndarray:
+        n, size = self.problem.n_var, len(self._members)
+        drawn = random_state.random(6 + n)  # for the tournaments, the cuts and the mutation
+        if size < min(4, self.pop_size):  # all others are pending, or have failed
+            sample = ProblemSampling().do(self.problem, 1, random_state=random_state)
+            x = sample.get("X")[0].astype(bool)
+        else:
+            first, second, third, fourth = self._standing[(drawn[:4] * size).astype(int)]
+            x = self._best[min(first, second)].X.copy()
+            begin, end = int(drawn[4] * (n + 1)), int(drawn[5] * n)
+            end += end >= begin  # two different cuts
+            part = slice(min(begin, end), max(begin, end))
+            x[part] = self._best[min(third, fourth)].X[part]
+        return x ^ (drawn[6:] < 1 / n)
+
+    def _gain(self, costs: np.ndarray, errors: np.ndarray) -> np.ndarray:
+        """What candidates of these objectives (n,) would add to the archive's hypervolume; if nothing, how far they are from
+        the front, as a negative number."""
+        return hypervolume_gains(np.column_stack([costs, errors]), self.archive.front_f(self.slack), self._worst)
+
+
+def ranks(f: np.ndarray, excess: np.ndarray) -> np.ndarray:
+    """The non-domination rank (n,) of objectives (n, n_obj); what is not tolerated, by its excess, after all that is."""
+    rank = np.full(len(f), -1)
+    better = (f[:, None] <= f[None]).all(2) & (f[:, None] < f[None]).any(2)
+    left = excess == 0
+    number = 0
+    while left.any():
+        front = left & ~better[left].any(0)
+        rank[front] = number
+        left &= ~front
+        number += 1
+    rank[excess > 0] = number + np.unique(excess[excess > 0], return_inverse=True)[1]
+    return rank
+
+
+def crowding_distances(f: np.ndarray, rank: np.ndarray) -> np.ndarray:
+    """How far the neighbours in the same rank are apart (n,), in units of the range of each objective: infinite at the ends, 0
+    for all but the first of those with equal objectives."""
+    extent = np.ptp(f, axis=0)
+    by_rank = np.lexsort((*f.T, rank))
+    is_copy = np.append(False, (f[by_rank[1:]] == f[by_rank[:-1]]).all(1) & (np.diff(rank[by_rank]) == 0))
+    distinct = by_rank[~is_copy]
+    of = rank[distinct]
+    distance = np.zeros(len(f))
+    for values in (f[distinct] / np.where(extent > 0, extent, 1)).T:
+        order = np.lexsort((values, of))
+        values, neighbours = values[order], of[order]
+        gaps = np.where(neighbours[1:] == neighbours[:-1], np.diff(values), np.inf)
+        distance[distinct[order]] += np.append(np.inf, gaps) + np.append(gaps, np.inf)
+    return distance
+
+
+def hypervolume_gains(f: np.ndarray, front: np.ndarray, ref_point: np.ndarray) -> np.ndarray:
+    """What each of some solutions would add to the hypervolume of a front alone (n,); of those that add nothing, by how much
+    their second objective is above the front, as a negative number.
+
+    :param f: (n, 2).
+    :param front: (m, 2), none of which dominates another.
+    """
+    front = front[np.argsort(front[:, 0])]
+    # The second objective that is undercut, from each member's first objective to the next one's.
+    lower = np.append(-np.inf, front[:, 0])
+    upper = np.append(front[:, 0], np.inf)
+    height = np.append(ref_point[1], np.minimum(front[:, 1], ref_point[1]))
+    width = np.minimum(upper, ref_point[0]) - np.maximum(lower, f[:, :1])
+    gains = (np.maximum(width, 0) * np.maximum(height - f[:, 1:], 0)).sum(1)
+    above = f[:, 1] - height[np.searchsorted(front[:, 0], f[:, 0], side="right")]
+    return np.where(gains > 0, gains, -np.maximum(above, 0))

@@ -1,0 +1,210 @@
+"""Which genotypes a search evaluates: new ones, of which a model thinks that they can matter."""
+
+import copy
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from pymoo.core.problem import Problem
+
+from .model import ErrorModel
+
+_CACHED = 20_000  # outlines of genotypes that are kept, since a search asks for the same again and again
+
+
+class Outline(NamedTuple):
+    """What is known of a genotype without evaluating it; of problems that tell no mask or cost, None."""
+
+    key: Any
+    active: np.ndarray | None
+    cost: float | None
+
+
+class Outlines:
+    """What a problem tells of genotypes for nothing, and which of them were proposed."""
+
+    def __init__(self, problem: Problem):
+        self._problem = problem
+        self._proposed: set[Any] = set()  # keys
+        self._cache: dict[bytes, Outline] = {}
+
+    def __call__(self, x: np.ndarray) -> Outline:
+        name = x.tobytes()
+        if name not in self._cache:
+            if len(self._cache) >= _CACHED:
+                self._cache.clear()
+            self._cache[name] = self._look_at(x)
+        return self._cache[name]
+
+    def _look_at(self, x: np.ndarray) -> Outline:
+        problem = self._problem
+        if hasattr(problem, "outline"):  # all in one walk
+            key, active, cost = problem.outline(x)
+            return Outline(key, active, float(cost))
+        key = problem.key(x) if hasattr(problem, "key") else x.tobytes()
+        active = problem.active(x) if hasattr(problem, "active") else None
+        return Outline(key, active, float(problem.cost(x)) if hasattr(problem, "cost") else None)
+
+    def is_new(self, x: np.ndarray) -> bool:
+        """Whether nothing of the same key was ever proposed."""
+        return self(x).key not in self._proposed
+
+    def propose(self, x: np.ndarray) -> None:
+        """Note that this was proposed."""
+        self._proposed.add(self(x).key)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_cache": {}}
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Outlines":
+        new = copy.copy(self)
+        new._problem = copy.deepcopy(self._problem, memo)
+        new._proposed, new._cache = self._proposed.copy(), {}
+        return new
+
+
+class Prediction(NamedTuple):
+    """What a model says of an error, with six digits: mean, and one standard deviation."""
+
+    error: float
+    spread: float
+
+
+class Screen:
+    """A model, what it decided, and what of that a journal remembers.
+
+    What is decided is noted, so that the same run started again asks its journal and not the model: that is exact whatever the
+    rounding of a machine, and takes no time.
+    """
+
+    def __init__(self, problem: Problem, outlines: Outlines):
+        self.model = ErrorModel(problem.n_var)
+        self.screened = 0
+        """Candidates that were screened out."""
+        self._outlines = outlines
+        self._learned: dict[Any, float] = {}  # the error of each key
+        self._out = 0  # candidates in a row that were screened out, when asked for one after another
+        # Decisions that are not in the journal yet, and how many of them went into its row of this number.
+        self._decisions: list[tuple[int, Prediction]] = []
+        self._noted, self._row = 0, -1
+        # Decisions that the journal remembers and that are to be made again, and the candidates screened out by then.
+        self._remembered: deque[tuple[int, Prediction]] = deque()
+        self._screened_then = 0
+
+    @staticmethod
+    def suits(problem: Problem) -> bool:
+        """Whether a problem tells what a screen needs: the exact cost, its first objective, and the active mask."""
+        return problem.n_obj == 2 and hasattr(problem, "cost") and hasattr(problem, "active")
+
+    @property
+    def is_ready(self) -> bool:
+        return self.model.is_ready
+
+    def learn(self, x: np.ndarray, error: float) -> None:
+        """Learn from an evaluation, from each subnetwork's once."""
+        key, active, cost = self._outlines(x)
+        if key not in self._learned:
+            self._learned[key] = float(error)
+            self.model.add(x, active, cost, error)
+
+    def known(self, x: np.ndarray) -> tuple[float, float] | None:
+        """Cost and error of what was evaluated; None if it is still to be, or has failed."""
+        key, _, cost = self._outlines(x)
+        return (cost, self._learned[key]) if key in self._learned else None
+
+    # ---- deciding
+
+    def best(
+        self,
+        make: Callable[[int], np.ndarray | None],
+        n: int,
+        score: Callable[[np.ndarray, np.ndarray], np.ndarray],
+    ) -> tuple[np.ndarray, Prediction] | None:
+        """The best of n candidates, with what is predicted of it; None if one of them cannot be made.
+
+        :param make: makes the candidate of a place, 0 to n − 1.
+        :param score: of costs (n,) and predicted errors (n,), the higher the better (n,).
+        """
+        if self._remembered:
+            place, prediction = self._remembered.popleft()
+            x = make(place)
+        else:
+            candidates = [make(place) for place in range(n)]
+            if any(candidate is None for candidate in candidates):
+                return None
+            place = self._best_of(candidates, score) if n > 1 else 0
+            x = candidates[place]
+            prediction = self._predict(x)
+        if x is None:
+            return None
+        self.screened += n - 1
+        self._decisions.append((place, prediction))
+        return x, prediction
+
+    def admit(self, x: np.ndarray, is_exempt: bool, can_matter: Callable[[float, float], bool]) -> Prediction | None:
+        """What is predicted of a candidate that is to be evaluated; None if it is screened out.
+
+        :param is_exempt: whether it is evaluated whatever the model says.
+        :param can_matter: of a cost and an error; what can matter can with a smaller error, too.
+        """
+        if self._remembered:
+            admitted = self._remembered[0][0] == self._out
+            prediction = self._remembered.popleft()[1] if admitted else None
+        elif self.screened < self._screened_then:
+            prediction = None
+        elif is_exempt or self._can_matter(x, can_matter):
+            prediction = self._predict(x)
+        else:
+            prediction = None
+        if prediction is None:
+            self.screened += 1
+            self._out += 1
+            return None
+        self._decisions.append((self._out, prediction))
+        self._out = 0
+        return prediction
+
+    def _best_of(self, candidates: list[np.ndarray], score: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> int:
+        _, active, costs = (np.array(values) for values in zip(*map(self._outlines, candidates), strict=True))
+        return int(np.argmax(score(costs, self.model.mean(np.array(candidates), active, costs))))
+
+    def _can_matter(self, x: np.ndarray, can_matter: Callable[[float, float], bool]) -> bool:
+        """By the predicted error − ½ spread. The spread takes most of the time, and is seldom needed."""
+        _, active, cost = self._outlines(x)
+        error = float(self.model.mean(x[None], active[None], np.array([cost]))[0])
+        if can_matter(cost, error):
+            return True
+        if not can_matter(cost, error - 0.5 * self.model.largest_spread(error)):
+            return False
+        _, spread = self.model.predict(x[None], active[None], np.array([cost]))
+        return can_matter(cost, error - 0.5 * float(spread[0]))
+
+    def _predict(self, x: np.ndarray) -> Prediction:
+        _, active, cost = self._outlines(x)
+        values = self.model.predict(x[None], active[None], np.array([cost]))
+        return Prediction(*(float(f"{float(value[0]):.6g}") for value in values))
+
+    # ---- the journal
+
+    def notes(self, row: int) -> dict[str, Any]:
+        """What has been decided since the row before this one: for each candidate that was taken its place among the others, or
+        how many were screened out before it, with what was predicted; and how many were screened out so far."""
+        if row != self._row:
+            del self._decisions[: self._noted]
+            self._row = row
+        self._noted = len(self._decisions)
+        return {"screened": self.screened, "taken": [[place, *prediction] for place, prediction in self._decisions]}
+
+    def remember(self, notes: Iterable[Mapping[str, Any]]) -> None:
+        """Take over what the rows of a journal say was decided."""
+        for note in notes:
+            self._remembered.extend((place, Prediction(*values)) for place, *values in note.get("taken", ()))
+            self._screened_then = note.get("screened", self._screened_then)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Screen":
+        new = copy.copy(self)
+        new.model, new._outlines = copy.deepcopy(self.model, memo), copy.deepcopy(self._outlines, memo)
+        new._learned, new._decisions = self._learned.copy(), list(self._decisions)
+        new._remembered = self._remembered.copy()
+        return new

@@ -1,0 +1,185 @@
+"""What is screened: new keys only, by exact cost and predicted error; and a journal answers instead of the model."""
+
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from binary_problems import TrapInverseTrap, TwoChains
+from conftest import TESTS
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from journaled_run import Chains, search
+from pymoo.indicators.hv import Hypervolume
+from pymoo.optimize import minimize
+from pymoo.util.nds.non_dominated_sorting import NonDominatedSorting
+
+from pymoo_stitch import Evaluations, Run
+from pymoo_stitch.algorithms import GOMEA, AsyncGA, AsyncNSGA2
+from pymoo_stitch.algorithms.async_nsga2 import crowding_distances, hypervolume_gains, ranks
+from pymoo_stitch.algorithms.model import LEAST, ErrorModel
+from pymoo_stitch.runners import SimulatedRunner
+
+SCREENED = ["AsyncNSGA2", "AsyncGA", "LK-GOMEA"]
+
+
+def rows(path):
+    return [(row.request, row.x.tobytes(), row.result["F"].tolist(), row.notes) for row in Run.read(path).rows]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """The journal of a run of each algorithm."""
+    folder = tmp_path_factory.mktemp("whole")
+    for name in SCREENED:
+        search(name, folder / name, 130)
+    return folder
+
+
+def cut(journal, path, n):
+    """A copy of a journal with its first n rows."""
+    shutil.copy(journal, path)
+    with sqlite3.connect(path) as db:
+        db.execute("DELETE FROM evaluations WHERE sequence >= ?", (n,))
+    db.close()
+    return path
+
+
+@pytest.mark.parametrize("name", SCREENED)
+def test_while_a_journal_answers_no_model_is_asked(whole, tmp_path, monkeypatch, name):
+    fits = []
+    solve = ErrorModel._solve
+    monkeypatch.setattr(ErrorModel, "_solve", lambda self, lengths: fits.append(len(self)) or solve(self, lengths))
+    path = cut(whole / name, tmp_path / "journal", 110)
+    search(name, path, 111)
+    known = sum(not row.result["failed"] for row in Run.read(whole / name).rows[:110])
+    assert len(fits) <= 2  # the choice of the length, and the fit, when all had been replayed
+    assert all(n >= known for n in fits)
+    assert rows(path) == rows(whole / name)[:111]
+
+
+@pytest.mark.parametrize("name", SCREENED)
+def test_a_machine_whose_model_says_something_else_goes_on_all_the_same(whole, tmp_path, monkeypatch, name):
+    mean = ErrorModel.mean
+    monkeypatch.setattr(ErrorModel, "mean", lambda self, *new: 1 - mean(self, *new))
+    path = cut(whole / name, tmp_path / "journal", 100)
+    search(name, path, 130)
+    assert rows(path)[:100] == rows(whole / name)[:100]
+    assert len(rows(path)) == 130
+
+
+@pytest.mark.parametrize("name", ["AsyncNSGA2", pytest.param("LK-GOMEA", marks=pytest.mark.slow)])
+def test_another_number_of_threads_changes_nothing(whole, tmp_path, name):
+    path = cut(whole / name, tmp_path / "journal", 77)
+    threads = {"OMP_NUM_THREADS": "2", "OPENBLAS_NUM_THREADS": "2", "MKL_NUM_THREADS": "2"}
+    paths = os.pathsep.join([str(TESTS), str(TESTS.parent / "benchmarks")])
+    subprocess.run(
+        [sys.executable, TESTS / "journaled_run.py", name, path, "130"],
+        env=os.environ | threads | {"PYTHONPATH": paths},
+        check=True,
+        capture_output=True,
+    )
+    assert rows(path) == rows(whole / name)
+
+
+@pytest.mark.parametrize("name", SCREENED)
+def test_rows_tell_what_was_predicted(whole, name):
+    run = Run.read(whole / name)
+    predicted = [row for row in run.rows if "predicted" in row.notes]
+    assert len(predicted) > 40
+    errors = [(row.notes["predicted"], row.result["F"][1]) for row in predicted if not row.result["failed"]]
+    assert np.corrcoef(np.array(errors).T)[0, 1] > 0.3
+    assert all(row.notes["spread"] > 0 for row in predicted)
+    counts = [row.notes["screened"] for row in run.rows]
+    assert counts == sorted(counts)
+    assert counts[-1] > counts[LEAST] >= 0
+
+
+def test_no_key_is_proposed_twice():
+    problem = Chains(depth=20)
+    algorithm = minimize(problem, AsyncNSGA2(), ("n_evals", 200), seed=1).algorithm
+    assert algorithm.evaluator.skipped == 0
+    assert len(set(problem.evaluated)) == len(problem.evaluated)
+    assert algorithm.screened > 0
+    without = minimize(problem, AsyncNSGA2(screen=None), ("n_evals", 200), seed=1).algorithm
+    assert (without.evaluator.skipped, without.screened) == (0, 0)
+
+
+@pytest.mark.parametrize("make", [AsyncNSGA2, AsyncGA, GOMEA])
+def test_problems_that_do_not_tell_the_cost_are_searched_without_a_model(make):
+    def found(**options):
+        result = minimize(TrapInverseTrap(20, seed=7), make(pop_size=16, **options), ("n_evals", 150), seed=1)
+        return [x.tolist() for x in result.archive.get("X")], result.algorithm.screened
+
+    assert found() == found(screen=None)
+    assert found()[1] == 0
+
+
+def test_pending_follows_from_the_workers_and_stays_as_it_was(tmp_path):
+    def run(n_workers, budget):
+        algorithm = AsyncNSGA2(runner=SimulatedRunner(n_workers))
+        evaluations = Evaluations(journal=tmp_path / "journal")
+        return minimize(TwoChains(10, seed=1), algorithm, ("n_evals", budget), seed=1, evaluator=evaluations).algorithm
+
+    assert run(70, 40).n_pending == 105
+    assert run(3, 40).n_pending == 105
+    assert AsyncNSGA2().setup(TwoChains(10, seed=1), termination=("n_evals", 10)).n_pending == 64
+
+
+solutions = st.lists(st.tuples(*[st.integers(0, 6)] * 2), min_size=1, max_size=30).map(lambda f: np.array(f, float))
+
+
+@given(solutions, st.randoms())
+@settings(max_examples=50, deadline=None)
+def test_ranks_are_those_of_non_dominated_sorting_and_what_is_not_tolerated_follows(f, random):
+    excess = np.array([random.choice([0.0, 0.0, 0.1, 0.2]) for _ in f])
+    found = ranks(f, excess)
+    tolerated = np.flatnonzero(excess == 0)
+    fronts = NonDominatedSorting().do(f[tolerated]) if len(tolerated) else []
+    for number, front in enumerate(fronts):
+        assert (found[tolerated[front]] == number).all()
+    for a in range(len(f)):
+        for b in range(len(f)):
+            if excess[a] < excess[b]:
+                assert found[a] < found[b]
+            if excess[a] == excess[b] > 0:
+                assert found[a] == found[b]
+
+
+@given(solutions)
+@settings(max_examples=50, deadline=None)
+def test_crowding_is_that_of_a_slow_one(f):
+    rank = ranks(f, np.zeros(len(f)))
+    found = crowding_distances(f, rank)
+    extent = np.where(np.ptp(f, axis=0) > 0, np.ptp(f, axis=0), 1)
+    for i, own in enumerate(f):
+        before = [j for j in range(i) if rank[j] == rank[i] and (f[j] == own).all()]
+        others = {tuple(other) for other, r in zip(f, rank, strict=True) if r == rank[i]} - {tuple(own)}
+        expected = 0.0
+        for k in range(2):
+            below = [other[k] for other in others if other[k] < own[k]]
+            above = [other[k] for other in others if other[k] > own[k]]
+            expected += (min(above) - max(below)) / extent[k] if below and above else np.inf
+        assert found[i] == (0 if before else pytest.approx(expected))
+
+
+@given(solutions, solutions)
+@settings(max_examples=100, deadline=None)
+def test_gains_are_differences_of_hypervolumes(f, others):
+    front = np.unique(others[ranks(others, np.zeros(len(others))) == 0], axis=0)
+    ref_point = np.array([6.5, 5.5])
+    indicator = Hypervolume(ref_point=ref_point)
+    found = hypervolume_gains(f, front, ref_point)
+    for solution, gain in zip(f, found, strict=True):
+        expected = indicator.do(np.vstack([front, solution])) - indicator.do(front)
+        assert max(gain, 0) == pytest.approx(expected, abs=1e-9)
+        if gain < 0:
+            assert ((front <= solution).all(1).any()) or solution[1] > ref_point[1]
+
+
+def test_options_are_checked():
+    with pytest.raises(ValueError, match="screen is 'auto' or None, but is 3"):
+        AsyncNSGA2(screen=3)
