@@ -75,11 +75,12 @@ def demo(options: Namespace) -> None:
     _say("\nWritten:\n" + "\n".join(f"  {path}" for path in [*(run.path for run in runs), *written]))
 
 
-def to_take_home(report: Report) -> Point:
-    """What is recommended, if it costs at most 40 % of the most expensive reference; else the best that does."""
-    most = 0.4 * max(point.multiply_adds for point in report.references)
+def to_take_home(report: Report, most: float = 0.4) -> Point:
+    """What is recommended, if it costs at most that fraction of the most expensive reference; else the best that does. A
+    tenth of it is left for other images, of which more may be deferred than of those it is chosen on."""
+    limit = 0.9 * most * max(point.multiply_adds for point in report.references)
     recommended = report.recommended
-    return recommended if recommended and recommended.multiply_adds <= most else report.choose(at_most=most)
+    return recommended if recommended and recommended.multiply_adds <= limit else report.choose(at_most=limit)
 
 
 # ------------------------------------------------------------------------------------------------------------ one by one

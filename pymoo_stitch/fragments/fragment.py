@@ -71,9 +71,9 @@ def fragments(network: Network) -> tuple[Fragment, ...]:
 
     >>> for fragment in fragments(get_problem("digits").space.networks[1]):
     ...     fragment
-    Fragment(residual[0], input → 4.relu, 236,160 multiply-adds, 3,740 parameters)
-    Fragment(residual[1], 4.relu → 8, 204,800 multiply-adds, 12,900 parameters)
-    Fragment(residual[2], 8 → output, 200 multiply-adds, 210 parameters)
+    Fragment(residual[0], input → 4.relu, 338,688 multiply-adds, 5,352 parameters)
+    Fragment(residual[1], 4.relu → 8, 294,912 multiply-adds, 18,552 parameters)
+    Fragment(residual[2], 8 → output, 240 multiply-adds, 250 parameters)
     """
     ends = [None, *fusible_cuts(network), None]
     return tuple(Fragment(network, number, *pair) for number, pair in enumerate(pairwise(ends)))
