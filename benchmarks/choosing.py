@@ -93,7 +93,7 @@ def digits(journals: Path, seeds: int, budget: int) -> None:
         holds = cost <= 0.4 and against.difference >= -0.005 and against.verdict() != "worse than"
         good += holds
         print(
-            f"seed {seed}: {chosen.network!r}, recommended: {chosen is report.recommended}, test cost {cost:.1%}, "
+            f"seed {seed}: {chosen.network!r}, test cost {cost:.1%}, "
             f"accuracy {against.difference:+.4f} (p = {against.p_value:.2f}): {'holds' if holds else 'does not hold'}",
             flush=True,
         )

@@ -76,11 +76,11 @@ def demo(options: Namespace) -> None:
 
 
 def to_take_home(report: Report, most: float = 0.4) -> Point:
-    """What is recommended, if it costs at most that fraction of the most expensive reference; else the best that does. A
-    tenth of it is left for other images, of which more may be deferred than of those it is chosen on."""
-    limit = 0.9 * most * max(point.multiply_adds for point in report.references)
-    recommended = report.recommended
-    return recommended if recommended and recommended.multiply_adds <= limit else report.choose(at_most=limit)
+    """The best network or cascade of at most that fraction of the most expensive reference's cost, of equals the most
+    expensive. A tenth of it is left for other images, of which more may be deferred than of those it is chosen on."""
+    limit, split = 0.9 * most * max(point.multiply_adds for point in report.references), report.deciding
+    affordable = [point for point in [*report.front, *report.cascades] if point.multiply_adds <= limit]
+    return min(affordable, key=lambda point: (point.F[split][1], -point.multiply_adds))
 
 
 # ------------------------------------------------------------------------------------------------------------ one by one

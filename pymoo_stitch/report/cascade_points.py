@@ -46,10 +46,14 @@ class CascadePoints:
 
     @cached_property
     def plain(self) -> list[Point]:
-        """The cascades of references that no other and no reference dominates on the deciding split, by their cost."""
+        """The cascades of references than which no other and no reference is better and cheaper on the deciding split, by
+        their cost. Of those that are equally good there, all are among them: on other images those that defer more are
+        nearer to what all stages together would answer."""
         if not self.is_possible:
             return []
-        rows = [row for row in self._plain.front() if self._plain.n_stages[row] > 1]
+        order = np.lexsort((self._plain.errors, self._plain.costs))
+        good = self._plain.errors[order] <= np.minimum.accumulate(self._plain.errors[order])
+        rows = [row for row in order[good] if self._plain.n_stages[row] > 1]
         known = {split: predictions(self.problem, self.references, split) for split in self.splits}
         place = {stage.key: i for i, stage in enumerate(self.references)}
         points = []
