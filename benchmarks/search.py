@@ -3,6 +3,8 @@
     python benchmarks/search.py --data ../shared/data
     python benchmarks/search.py --only clock --seeds 3
     python benchmarks/search.py --only stitching --instances 2 --budgets 1000
+    python benchmarks/search.py --only ready-made --seeds 10 --budgets 1000 2000 4000
+    python benchmarks/search.py --only ready-made --problem cifar10 --options data=FOLDER images=500 --seeds 3 --budgets 1000
 
 Parts, on one core of a machine under load: fronts (10 minutes, and more for GOMEA on best-of-traps, which seldom gets there),
 clock (25), stitching (85), speed (2). The folder holds `best-of-traps/`.
@@ -326,7 +328,9 @@ def ready_made(arguments):
     from pymoo_stitch import get_problem
 
     results = Results(arguments.results)
-    problem = get_problem(arguments.problem, **dict(option.split("=", 1) for option in arguments.options))
+    options = dict(option.split("=", 1) for option in arguments.options)
+    options = {name: int(value) if value.isdecimal() else value for name, value in options.items()}
+    problem = get_problem(arguments.problem, **options)
     instances = range(arguments.first_seed, arguments.first_seed + arguments.seeds)
     for budget in arguments.budgets:
         runs = {}

@@ -38,7 +38,7 @@ class NSGA2(pymoo_nsga2.NSGA2):
             self.opt = self.opt[np.sort(first)]
 
 
-LARGE = 10_000
+LARGE = 1_000
 """Evaluations up to which NSGA-II is better with a population of 50 than of 100."""
 
 
@@ -50,7 +50,7 @@ def nsga2(*, pop_size: int | None = None, threshold: Choice = None, **options: A
     >>> result.algorithm.evaluator.real >= 40
     True
 
-    :param pop_size: by default 50, and 100 beyond 10,000 evaluations.
+    :param pop_size: by default 50, and 100 beyond 1,000 evaluations.
     :param threshold: none by default; a `Threshold`, or "auto", which gives stitch problems the one that our algorithms
         have. What does not meet it at the end is infeasible: if nothing does, the result is empty.
     :param options: anything pymoo's `NSGA2` takes.
