@@ -25,7 +25,7 @@ def make_parser() -> argparse.ArgumentParser:
         "--output", default="pymoo-stitch-demo", metavar="DIR", help="folder to write to (default: %(default)s)"
     )
     demo.add_argument(
-        "--budget", type=_count, default=4_000, help="evaluations of each algorithm (default: %(default)s)"
+        "--budget", type=_count, default=1_000, help="evaluations of each algorithm (default: %(default)s)"
     )
     demo.add_argument("--seed", type=_seed, default=1, help="of the searches (default: %(default)s)")
     demo.add_argument("--workers", type=_count, default=2, help="workers of the local cluster (default: %(default)s)")

@@ -58,7 +58,10 @@ def test_while_a_journal_answers_no_model_is_asked(whole, tmp_path, monkeypatch,
     known = sum(not row.result["failed"] for row in Run.read(whole / name).rows[:110])
     assert len(fits) <= 2  # the choice of the length, and the fit, when all had been replayed
     assert all(n >= known for n in fits)
-    assert rows(path) == rows(whole / name)[:111]
+    found, expected = rows(path), rows(whole / name)[:111]
+    assert found[:110] == expected[:110]
+    # What is noted beside the last one depends on the budget: nothing more is proposed when there is no room for it.
+    assert found[110][:3] == expected[110][:3]
 
 
 @pytest.mark.parametrize("name", SCREENED)

