@@ -445,7 +445,11 @@ def test_the_demo(cache, tmp_path):
     demo = process("demo", "--output", tmp_path / "demo", cwd=tmp_path)
     said, errors = demo.communicate(timeout=600)
     assert demo.returncode == 0, errors
-    assert re.search(r"[1-9]\d* dominate ensemble on validation, \d+ of them still on test", said)
+    taken = re.search(r"^Cascade of ([\d,]+) expected multiply-adds, ([\d,]+) at most", said, re.MULTILINE)
+    assert taken, said
+    expected, most = (int(number.replace(",", "")) for number in taken.groups())
+    assert expected <= 0.4 * most  # which is that of both networks
+    assert re.search(r"^Recommended: .*on test [+-]0\.00\d\d \(95 % interval", said, re.MULTILINE)
     for path in re.findall(r"^  (\S+\.\w+)$", said, re.MULTILINE):
         assert (tmp_path / path).is_file()
     assert (tmp_path / "demo" / "network.pt2").is_file()
