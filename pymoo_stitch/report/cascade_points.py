@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..problem import StitchProblem
-from ..supernet import Cascade, JointCosts, Subnetwork
+from ..supernet import Cascade, JointCosts, Subnetwork, top_probability
 from ..task.cascading import CascadeTable, Predictions, follow, predict
 from .cascades import plain_cascades, stitched_instead
 from .points import Measured, Point, measured_scores
@@ -120,7 +120,7 @@ def with_new_thresholds(problem: StitchProblem, cascade: Cascade, split: str) ->
     for number in range(1, n_stages):
         followed = follow(scores, range(number), thresholds, cascade.combine)
         answers = followed.answers[followed.last == number - 1]
-        tops = np.sort(answers.softmax(1).amax(1).numpy())
+        tops = np.sort(top_probability(answers).numpy())
         wanted = round(cascade.fractions[number] * scores.n_images)
         thresholds.append(float(tops[min(wanted, len(tops) - 1)]))
     fractions = follow(scores, range(n_stages), thresholds, cascade.combine).fractions
@@ -130,9 +130,7 @@ def with_new_thresholds(problem: StitchProblem, cascade: Cascade, split: str) ->
 def cascades_document(points: Sequence[Point], problem: StitchProblem) -> dict[str, Any]:
     """Cascades as JSON takes them, from which `read_cascade` makes them again."""
     rows = [
-        {"key": point.key}
-        | point.network.document()
-        | {"costs": list(point.network.costs)}
+        point.network.document()
         | {"expected_cost": {split: float(f[0]) for split, f in point.F.items()}}
         | {"metrics": {split: dict(values) for split, values in point.metrics.items()}}
         for point in points

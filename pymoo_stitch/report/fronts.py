@@ -37,6 +37,7 @@ from ._looks import (
 
 _LIGHT, _DARKER = "#efefef", "#d6d6d6"
 _CURVE = {"color": "black", "linestyle": (0, (1, 1.5)), "linewidth": 1, "marker": ".", "markersize": 4}
+_RING = {"marker": "o", "markerfacecolor": "none", "markeredgecolor": "black", "linestyle": "none"}
 _HOLLOW = {"linestyle": "none", "markersize": 3, "markerfacecolor": "none", "markeredgewidth": 0.7}
 
 
@@ -288,8 +289,7 @@ def _draw_curves(ax: Axes, panel: _Panel, view: _View, curves: Mapping[str, Mapp
 
 def _mark_chosen(ax: Axes, panel: _Panel, view: _View) -> None:
     for f in panel.chosen.values():
-        ring = {"marker": "o", "markersize": 12, "markerfacecolor": "none", "markeredgecolor": "black"}
-        ax.plot(*view.place(f), **ring, markeredgewidth=1.4, linestyle="none", zorder=4.95)
+        ax.plot(*view.place(f), **_RING, markersize=12, markeredgewidth=1.4, zorder=4.95)
 
 
 def _dearest(networks: Mapping[str, Sequence[float]]) -> str | None:
@@ -331,8 +331,7 @@ def _handles(panels: Sequence[_Panel], view: _View, styles: Mapping[str, dict[st
     """What the legend explains: series, hollow points if any are shown, and the shades if there are networks."""
     handles = [Line2D([], [], **style, markersize=5, label=elided(label, 40)) for label, style in styles.items()]
     if chosen := next((name for panel in panels for name in panel.chosen), None):
-        ring = {"marker": "o", "markersize": 9, "markerfacecolor": "none", "markeredgecolor": "black"}
-        handles.append(Line2D([], [], linestyle="none", **ring, label=f"recommended: {elided(chosen, 24)}"))
+        handles.append(Line2D([], [], **_RING, markersize=9, label=f"recommended: {elided(chosen, 24)}"))
     if any(panel.series_ends or panel.networks_ends for panel in panels):
         handles.append(Line2D([], [], color=GREY, linewidth=0.8, label="95 % interval"))
     if any((~on_front(F) & view.shows(F)).any() for panel in panels for F in panel.series.values()):
