@@ -39,7 +39,7 @@ class Family(Space):
     ... ]
     >>> family = Family.build(models, torch.rand(1, 3, 8, 8))
     >>> family
-    Family(visiontransformer, visiontransformer_2, visiontransformer_3; 17 networks)
+    Family(visiontransformer_3_0k, visiontransformer_10_5k, visiontransformer_22_7k; 17 networks)
     >>> report = family.fit(torch.rand(32, 3, 8, 8), progress=False)
     >>> family[family.at_most(200_000)].module()(torch.rand(2, 3, 8, 8)).shape
     torch.Size([2, 10])

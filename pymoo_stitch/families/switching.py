@@ -41,7 +41,6 @@ class Switchable(nn.Module):
         _check(list(given.values()))
         self._subnetworks = dict(sorted(given.items(), key=lambda item: item[1].cost))
         self._programs: dict[int, Callable[[nn.Module, torch.Tensor], torch.Tensor]] = {}
-        self._device = torch.device(device or "cpu")
         self.weights = nn.Module()
         self.costs = np.array([subnetwork.cost for subnetwork in self._subnetworks.values()])
         builder = GraphBuilder(device, self.weights)
@@ -82,18 +81,10 @@ class Switchable(nn.Module):
     def _program(self) -> Callable[[nn.Module, torch.Tensor], torch.Tensor]:
         """The code of the selected subnetwork, as a function of the weights and the input."""
         if self._selected not in self._programs:
-            builder = GraphBuilder(self._device, self.weights)
+            builder = GraphBuilder(root=self.weights)
             module = builder.module(self._subnetworks[self._selected].write(builder), "Subnetwork")
             self._programs[self._selected] = type(module).forward
         return self._programs[self._selected]
-
-    def _apply(self, *args: Any, **kwargs: Any) -> "Switchable":
-        """Code is written for a device, so that a move makes it void."""
-        super()._apply(*args, **kwargs)
-        device = next((tensor.device for tensor in self.state_dict().values()), self._device)
-        if device != self._device:
-            self._device, self._programs = device, {}
-        return self
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_programs": {}}

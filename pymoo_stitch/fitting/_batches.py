@@ -52,7 +52,7 @@ class Data:
         self.seen, self._kept = 0, []
         number = _number(self.images)
         self.expected = None if number is None else number - _quota(number)
-        self._bar = Progress(samples or self.expected, title, " images", progress)
+        self._bar = Progress(samples or self.expected, title, "image", progress)
 
     @property
     def held_out(self) -> torch.Tensor:

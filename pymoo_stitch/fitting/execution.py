@@ -1,7 +1,7 @@
 """Running the nodes of a supernet one by one: its networks as they are, or one subnetwork with stitches that can learn."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,7 @@ from torch import nn
 from ..network import INPUT, Network, Node, mean, output_of
 
 if TYPE_CHECKING:
-    from ..supernet import Subnetwork, Supernet
+    from ..supernet import Step, Subnetwork, Supernet
 
 
 class Execution:
@@ -81,11 +81,42 @@ class Execution:
             release(source)
             release(target)
 
-    def run(self, subnetwork: "Subnetwork", images: torch.Tensor, stitches: Mapping[str, nn.Module]) -> torch.Tensor:
-        """What a subnetwork gives; gradients reach the stitches, through the networks behind them."""
+    def run(
+        self,
+        subnetwork: "Subnetwork",
+        images: torch.Tensor,
+        stitches: Mapping[str, nn.Module],
+        before: Mapping[int, torch.Tensor] | None = None,
+    ) -> torch.Tensor:
+        """What a subnetwork gives; gradients reach the stitches, through the networks behind them.
+
+        :param before: what `before_stitches` returned for these images, so that it is not computed again.
+        """
         steps = list(subnetwork.steps())
-        readers = Counter(subnetwork.results) + Counter(i for step in steps for i in step.reads.values())
-        made: dict[int, torch.Tensor] = {}
+        if before:
+            after = subnetwork.after_stitches()
+            steps = [step for step in steps if step.id in after]
+        made = self._made(steps, subnetwork.results, images, stitches, before or {})
+        return mean([made[i] for i in subnetwork.results])
+
+    def before_stitches(self, subnetwork: "Subnetwork", images: torch.Tensor) -> dict[int, torch.Tensor]:
+        """What no stitch comes before, of what is read by stitches and by steps after them: the same whatever the stitches."""
+        after, steps = subnetwork.after_stitches(), list(subnetwork.steps())
+        read = {*subnetwork.results, *(i for step in steps if step.id in after for i in step.reads.values())}
+        first = [step for step in steps if step.id not in after]
+        return self._made(first, [step.id for step in first if step.id in read], images, {}, {})
+
+    def _made(
+        self,
+        steps: "Sequence[Step]",
+        wanted: Sequence[int],
+        images: torch.Tensor,
+        stitches: Mapping[str, nn.Module],
+        given: Mapping[int, torch.Tensor],
+    ) -> dict[int, torch.Tensor]:
+        """The tensors wanted, by the ids of the steps that make them, from others given."""
+        readers = Counter(wanted) + Counter(i for step in steps for i in step.reads.values())
+        made = dict(given)
 
         def take(i: int) -> torch.Tensor:
             readers[i] -= 1
@@ -97,7 +128,7 @@ class Execution:
                 made[step.id] = self._node(step.network, step.node, images, read.__getitem__)
             else:
                 made[step.id] = stitches[step.link.stitch](*read.values())
-        return mean([made[i] for i in subnetwork.results])
+        return made
 
     def _node(
         self, network: Network, node: Node, images: torch.Tensor, read: Callable[[str], torch.Tensor]

@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 POSITIONS = 16
 ROWS = 1_024
 """Where there are few images, more than `POSITIONS` of each are used, for so many rows."""
-PIECE = 2**25
+PIECE = 16_000_000
 """Images go through the networks as many at a time as have tensors of so many bytes: the C library keeps such blocks, and gives
 larger ones back to the system every time."""
 HELD_OUT_ROWS = 512
 """How many rows of the images kept back are looked at."""
-TRIED_IMAGES, TRIED_SUBNETWORKS, MOST_STITCHES = 16, 4, 8
-"""The degree is chosen by so many subnetworks on so many images at most."""
+TRIED_IMAGES, MOST_STITCHES = 16, 8
+"""The degree is chosen on so many images at most, by half as many subnetworks with so many stitches at most."""
 
 
 def least_squares(
@@ -54,8 +54,9 @@ def least_squares(
 
     One pass accumulates, in float64, the Gram matrices of the taps that are read, each once for all its links, and their
     products with the targets. Memory is 8·C² bytes for each tap of C channels that a link reads, 8·C·D bytes for each pair of
-    taps, and 512 rows of each tap of the images kept back, but no activations beyond a batch. Where a dataset gives fewer samples n than channels, the samples are
-    kept instead, 4·n·(C+D) bytes, and the smaller system of n equations is solved.
+    taps, and 512 rows of each tap of the images kept back, but no activations beyond a batch. Where a dataset has so few samples n
+    that it is no more memory, the samples are kept instead, 4·n·(C+D) bytes; if they are fewer than channels, the smaller system
+    of n equations is solved.
 
     :param images: a tensor of images, a Dataset, or a DataLoader or another iterable of batches. Labels are ignored.
     :param batch_size: how many images go through the networks at a time at most.
@@ -109,13 +110,14 @@ def least_squares(
         with torch.no_grad():
             adapter.weight.copy_(weight.view_as(adapter.weight))
             if centred:
-                adapter.bias.copy_(mean_y - weight @ mean_x)
+                adapter.bias.copy_(mean_y - weight @ mean_x.to(weight.dtype))
         given = x @ weight.T.float()
         errors[name], left[name] = relative_error(given, y), (remaining_variance(given, y, centred), mean_y)
     restoration = Restoration(stitches, left)
     if restore is None:
-        pieces = [images.to(device) for images in _tried(data.held_out, data.seen).split(min(piece, batch_size))]
-        restoration.choose(execution, _examples(supernet, genotypes), pieces)
+        tried = _tried(data.held_out, data.seen)
+        pieces = [images.to(device) for images in tried.split(min(piece, batch_size))]
+        restoration.choose(execution, _examples(supernet, genotypes, max(4, len(tried) // 2)), pieces)
     else:
         restoration.restore(float(restore))
     stitches.to("cpu")
@@ -130,8 +132,9 @@ def least_squares(
 
 
 def _are_few(links: Sequence[Link], images: int | None, positions: int) -> bool:
-    """Whether links that share a stitch will have fewer rows than channels."""
-    return images is not None and images * sum(n_rows(link, positions) for link in links) < channels_read(links[0])
+    """Whether the rows of links that share a stitch, in float32, will take no more memory than products in float64, of links that
+    lead both ways."""
+    return images is not None and images * sum(n_rows(link, positions) for link in links) <= 3 * channels_read(links[0])
 
 
 def _tried(held_out: torch.Tensor, seen: int) -> torch.Tensor:
@@ -140,7 +143,9 @@ def _tried(held_out: torch.Tensor, seen: int) -> torch.Tensor:
     return held_out[:: -(-len(held_out) // number)]
 
 
-def _examples(supernet: "Supernet", genotypes: Sequence[np.ndarray] | np.ndarray | None) -> "list[Subnetwork]":
+def _examples(
+    supernet: "Supernet", genotypes: Sequence[np.ndarray] | np.ndarray | None, number: int
+) -> "list[Subnetwork]":
     """Subnetworks with a few stitches, all of them affine, of those given or at random; fewer if there are not so many."""
     rng = np.random.default_rng(0)
     found: dict[str, Subnetwork] = {}
@@ -150,6 +155,6 @@ def _examples(supernet: "Supernet", genotypes: Sequence[np.ndarray] | np.ndarray
         fitted = all(KINDS[k.kind].affine or not learns(supernet.stitches[k.stitch]) for k in subnetwork.links)
         if fitted and 1 <= subnetwork.n_stitches <= MOST_STITCHES:
             found[subnetwork.key] = subnetwork
-        if len(found) == TRIED_SUBNETWORKS:
+        if len(found) == number:
             break
     return list(found.values())

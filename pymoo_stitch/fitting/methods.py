@@ -9,6 +9,7 @@ import numpy as np
 
 from ..stitches import KINDS
 from ..supernet import FitReport
+from ..util.words import did_you_mean
 from ._batches import warn_of_mixed_inputs
 from .least_squares import least_squares
 from .report import learns
@@ -37,7 +38,8 @@ def fit(
         return adam(supernet, images, **options)
     takes = {function: set(signature(function).parameters) for function in (least_squares, adam)}
     if unknown := set(options) - takes[least_squares] - takes[adam]:
-        raise TypeError(f"neither least squares nor adam takes the option {min(unknown)!r}.")
+        hint = did_you_mean(min(unknown), takes[least_squares] | takes[adam])
+        raise TypeError(f"neither least squares nor adam takes the option {min(unknown)!r}.{hint}")
     first, second = ({k: v for k, v in options.items() if k in takes[f]} for f in (least_squares, adam))
     closed = least_squares(supernet, images, genotypes=genotypes, **first)
     learned = adam(supernet, images, stitches=others, **second)

@@ -78,7 +78,7 @@ def recalibrate(
     runs = [_run(subnetwork, steps, {step.id for step in norms}, stitches, batch) for batch in batches]
     taken = {step.network.name: set(step.network.weights) for step in norms}
     shifts = {}
-    with Progress(len(norms), "recalibration", " batch norms", progress) as bar:
+    with Progress(len(norms), "recalibration", "batch norm", progress) as bar:
         for step in norms:
             name = f"{step.network.name}:{step.node.name}"
             mean, variance = _statistics([next(run) for run in runs], name)

@@ -55,10 +55,8 @@ def held_out_errors(
 
 def relative_error(given: torch.Tensor, expected: torch.Tensor) -> float:
     """The mean squared error over the variance of what was expected, of rows [n, channels]."""
-    given, expected = given.double(), expected.double()
-    squares, power = (rows.square().sum().item() for rows in (given - expected, expected))
-    variance = (expected - expected.mean(0)).square().sum().item()
-    return _relative(squares, variance, power, len(expected))
+    all_rows = given - expected, expected - expected.mean(0), expected
+    return _relative(*(rows.square().sum(dtype=torch.float64).item() for rows in all_rows), len(expected))
 
 
 def _relative(squares: float, variance: float, power: float, count: int) -> float:

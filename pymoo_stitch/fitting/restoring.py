@@ -31,7 +31,7 @@ def remaining_variance(given: torch.Tensor, expected: torch.Tensor, centred: boo
     [n, D]; at least `LEAST`, at most 1, and 1 where nothing varies. Without `centred` the mean square takes the place of the
     variance."""
     left, whole = (
-        rows.var(0, correction=0) if centred else rows.square().mean(0) for rows in (given.double(), expected.double())
+        (rows - rows.mean(0) if centred else rows).square().mean(0, dtype=torch.float64) for rows in (given, expected)
     )
     live = whole > 1e-12 * whole.max()
     overall = (left[live].sum() / whole[live].sum()) if live.any() else whole.new_ones(())
@@ -70,13 +70,14 @@ class Restoration:
         supernet = execution.supernet
         ensemble = supernet.subnetwork(list(supernet.references.values())[-1])
         expected = [execution.run(ensemble, batch, self.stitches) for batch in batches]
+        before = [[execution.before_stitches(each, batch) for batch in batches] for each in subnetworks]
         best, least = DEGREES[-1], math.inf
         for degree in reversed(DEGREES) if subnetworks else ():
             self.restore(degree)
             found = [
-                len(batch) * distance(execution.run(each, batch, self.stitches), scores)
-                for each in subnetworks
-                for batch, scores in zip(batches, expected, strict=True)
+                len(batch) * distance(execution.run(each, batch, self.stitches, known), scores)
+                for each, parts in zip(subnetworks, before, strict=True)
+                for batch, known, scores in zip(batches, parts, expected, strict=True)
             ]
             far = torch.stack(found).sum().nan_to_num(math.inf).item()
             if far >= least and math.isfinite(least):
@@ -86,9 +87,16 @@ class Restoration:
 
 
 def distance(output: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:
-    """How far class scores are from others, whatever their scale: 1 − the mean correlation over classes. (Divergence would
-    prefer whatever is less sure.) Of a single score, the mean squared difference."""
+    """How far class scores are from others, whatever their scale: the mean divergence of class probabilities after each image's
+    scores are scaled to vary over classes as those expected do. (Else divergence would prefer whatever is less sure.) Of a
+    single score, the mean squared difference."""
     if output.shape[1] == 1:
         return (output - expected).square().mean()
-    output, expected = (scores - scores.mean(1, keepdim=True) for scores in (output, expected))
-    return 1 - F.cosine_similarity(output, expected, dim=1).mean()
+    spread, wanted = (scores.std(1, keepdim=True) for scores in (output, expected))
+    return divergence(output * (wanted / spread.clamp_min(torch.finfo(spread.dtype).tiny)), expected)
+
+
+def divergence(output: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:
+    """The mean Kullback–Leibler divergence of class probabilities, classes in the second dimension."""
+    terms = F.kl_div(output.log_softmax(1), expected.log_softmax(1), log_target=True, reduction="none")
+    return terms.sum(1).mean()

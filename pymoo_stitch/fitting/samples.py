@@ -11,7 +11,7 @@ from torch import nn
 from ..network import Layout, Tap
 from ..stitches import KINDS, Link, as_image, is_direct, working_layout
 from .report import check_finite
-from .solving import Equations, KernelEquations, Moments, pool
+from .solving import Equations, Moments, RowEquations, pool
 
 if TYPE_CHECKING:
     from ..supernet import Supernet
@@ -71,7 +71,7 @@ class Samples:
     """What the stitches of links are fitted to, from batch to batch.
 
     Of a tap x and a tap y that it leads to, sums of x, y, x xᵀ and x yᵀ are kept, each once however many links use it. Where
-    links that share a stitch have fewer rows than channels, the rows themselves are kept: they are smaller.
+    links that share a stitch have few rows, the rows themselves are kept.
 
     :param groups: the links that share a stitch, for each stitch.
     :param are_few: says of such links whether their rows are kept.
@@ -104,7 +104,10 @@ class Samples:
             for pair in ((x, x), (x, y)):
                 if pair not in done and pair[::-1] not in done:
                     done.add(pair)
-                    self._products[pair] = self._products.get(pair, 0) + wide[pair[0]].T @ wide[pair[1]]
+                    a, b = (wide[key] for key in pair)
+                    if pair not in self._products:
+                        self._products[pair] = a.new_zeros(a.shape[1], b.shape[1])
+                    self._products[pair].addmm_(a.T, b)
 
     def equations(self, links: Sequence[Link], centred: bool) -> tuple[Equations, torch.Tensor, torch.Tensor]:
         """What a stitch that these links share solves, and the means of x and y; without `centred`, they are 0."""
@@ -114,7 +117,7 @@ class Samples:
             return moments.equations(centred), *(means if centred else map(torch.zeros_like, means))
         x, y = self._rows.of(links)
         mean_x, mean_y = (rows.mean(0, dtype=torch.float64) * centred for rows in (x, y))
-        return KernelEquations(x - mean_x.float(), y - mean_y.float()), mean_x, mean_y
+        return RowEquations(x - mean_x.float(), y - mean_y.float()), mean_x, mean_y
 
     def _moments(self, link: Link) -> Moments:
         x, y = keys(link)

@@ -13,6 +13,9 @@ TRIED = 64
 """A ridge is chosen by so many output channels at most."""
 AMPLE = 100
 """With so many samples per channel the smallest ridge is as good as any."""
+SAFE = 1e-2
+"""From this ridge on, what is added to the variances is far above the rounding errors of products in float32."""
+BLOCK = 256
 
 
 class Equations(ABC):
@@ -22,18 +25,21 @@ class Equations(ABC):
     :param variance: the mean variance of the channels of x; a ridge is a fraction of it.
     """
 
-    def __init__(self, n: int, channels: int, matrix: torch.Tensor, variance: torch.Tensor):
-        self.n, self.channels = n, channels
-        self._matrix, self._variance = matrix, variance
+    def __init__(self, n: int, channels: int, variance: torch.Tensor):
+        self.n, self.channels, self._variance = n, channels, variance
         self._factors: dict[float, torch.Tensor] = {}
 
     @abstractmethod
     def weight(self, ridge: float, outputs: slice = slice(None)) -> torch.Tensor:
         """The weight for some of the outputs, [D, C]."""
 
+    @abstractmethod
+    def _matrix(self, dtype: torch.dtype) -> torch.Tensor:
+        """Its lower triangle."""
+
     def _solve(self, right: torch.Tensor, ridge: float) -> torch.Tensor:
         if ridge not in self._factors:
-            self._factors[ridge] = _factor(self._matrix, _penalty(self._variance, ridge))
+            self._factors[ridge] = _factor(self._matrix(right.dtype), _penalty(self._variance, ridge))
         return torch.cholesky_solve(right, self._factors[ridge])
 
 
@@ -41,26 +47,35 @@ class NormalEquations(Equations):
     """C×C, from the second moments of x and of x with y."""
 
     def __init__(self, n: int, xx: torch.Tensor, xy: torch.Tensor):
-        super().__init__(n, len(xx), xx, xx.diagonal().clamp_min(0).mean())
-        self._xy = xy
+        super().__init__(n, len(xx), xx.diagonal().clamp_min(0).mean())
+        self._xx, self._xy = xx, xy
 
     def weight(self, ridge: float, outputs: slice = slice(None)) -> torch.Tensor:
         return self._solve(self._xy[:, outputs], ridge).T
 
+    def _matrix(self, dtype: torch.dtype) -> torch.Tensor:
+        return self._xx
 
-class KernelEquations(Equations):
-    """n×n, from the samples themselves, rows of x [n, C] and y [n, D]: the smaller system where there are fewer samples than
-    channels."""
+
+class RowEquations(Equations):
+    """From the samples themselves, rows of x [n, C] and y [n, D]: the smaller of two systems, C×C, or n×n where there are fewer
+    samples than channels. Where the ridge is below `SAFE`, in float64."""
 
     def __init__(self, x: torch.Tensor, y: torch.Tensor):
-        (n, channels), x = x.shape, x.double()
-        kernel = x @ x.T / n
-        super().__init__(n, channels, kernel, kernel.diagonal().sum() / channels)
+        super().__init__(*x.shape, x.square().mean(dtype=torch.float64))
         self._x, self._y = x, y
+        self._matrices: dict[torch.dtype, torch.Tensor] = {}
 
     def weight(self, ridge: float, outputs: slice = slice(None)) -> torch.Tensor:
-        solution = self._solve(self._y[:, outputs].double() / self.n, ridge)
-        return solution.T @ self._x
+        dtype = self._x.dtype if ridge >= SAFE else torch.float64
+        x, y = self._x.to(dtype), self._y[:, outputs].to(dtype) / self.n
+        return self._solve(y, ridge).T @ x if self.n < self.channels else self._solve(x.T @ y, ridge).T
+
+    def _matrix(self, dtype: torch.dtype) -> torch.Tensor:
+        if dtype not in self._matrices:
+            x = self._x.to(dtype)
+            self._matrices[dtype] = _gram(x if self.n < self.channels else x.T) / self.n
+        return self._matrices[dtype]
 
 
 @dataclass(frozen=True)
@@ -117,11 +132,8 @@ def solve_rows(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Weight and bias of the affine map of least squared error for rows of x [n, C] and y [n, D], by the smaller of two
     systems: C×C, or n×n where there are fewer samples than channels. Without `centred` the bias is 0."""
-    n, channels = x.shape
-    mean_x, mean_y = (x.mean(0), y.mean(0)) if centred else (x.new_zeros(channels), y.new_zeros(y.shape[1]))
-    x, y = x - mean_x, y - mean_y
-    equations = NormalEquations(n, x.T @ x / n, x.T @ y / n) if channels <= n else KernelEquations(x, y)
-    weight = equations.weight(ridge)
+    mean_x, mean_y = (x.mean(0), y.mean(0)) if centred else (x.new_zeros(x.shape[1]), y.new_zeros(y.shape[1]))
+    weight = RowEquations(x - mean_x, y - mean_y).weight(ridge)
     return weight, mean_y - weight @ mean_x
 
 
@@ -141,6 +153,15 @@ def solve_factors(
 def _penalty(variance: torch.Tensor, ridge: float) -> torch.Tensor:
     """Never nothing: directions that do not vary would be divided by rounding errors."""
     return torch.where(variance > 0, max(ridge, 1e-12) * variance, torch.ones_like(variance))
+
+
+def _gram(rows: torch.Tensor) -> torch.Tensor:
+    """The products of all rows with one another, of which blocks above the diagonal are left out."""
+    products = rows.new_zeros(len(rows), len(rows))
+    for at in range(0, len(rows), BLOCK):
+        to = min(at + BLOCK, len(rows))
+        torch.mm(rows[at:to], rows[:to].T, out=products[at:to, :to])
+    return products
 
 
 def _factor(matrix: torch.Tensor, penalty: torch.Tensor) -> torch.Tensor:

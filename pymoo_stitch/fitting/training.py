@@ -17,6 +17,7 @@ from ._batches import Data, warn_of_mixed_inputs
 from .execution import Execution
 from .genotypes import random_genotype
 from .report import check_finite, held_out_errors, learns
+from .restoring import divergence
 
 if TYPE_CHECKING:
     from ..supernet import Subnetwork, Supernet
@@ -185,7 +186,7 @@ class _Lessons:
         if self.distillation > 0:
             with torch.no_grad():
                 expected = self.execution.run(self._teacher, batch, stitches)
-            loss = loss + self.distillation * _divergence(output, expected)
+            loss = loss + self.distillation * divergence(output, expected)
         return loss
 
 
@@ -252,12 +253,6 @@ def _random_subnetwork(supernet: "Supernet", rng: np.random.Generator) -> "Subne
         if _can_learn(subnetwork):
             return subnetwork
     raise ValueError("no random genotype uses a stitch: is any link on a path to the output?")
-
-
-def _divergence(output: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:
-    """The mean Kullback–Leibler divergence of class probabilities, classes in the second dimension."""
-    terms = F.kl_div(output.log_softmax(1), expected.log_softmax(1), log_target=True, reduction="none")
-    return terms.sum(1).mean()
 
 
 # ---------------------------------------------------------------------------------------------------------- common parts

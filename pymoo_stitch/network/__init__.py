@@ -3,7 +3,7 @@
 In: a `torch.nn.Module` and an example of its input. Out: a `Network`, nodes and weights as data, verified against the module,
 and its taps, the tensors inside it that a stitch can read or replace.
 
-May import: nothing of ours.
+May import: `util`.
 """
 
 from .folding import CONVOLUTIONS, as_product, fold, foldable, is_batch_norm, is_product

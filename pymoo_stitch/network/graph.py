@@ -126,7 +126,8 @@ class GraphBuilder:
     weights it uses and no others.
 
     The module's tensors are copies: whatever happens to it later, the networks and stitches it was made from stay as
-    they are. `root` is the module that they are put into, and from which those that are there already are taken."""
+    they are. They are on `device` at first and can be moved: tensors that the code makes are on the device of the input. `root` is
+    the module that they are put into, and from which those that are there already are taken."""
 
     def __init__(self, device: torch.device | str | None = None, root: nn.Module | None = None):
         self.device = torch.device(device or "cpu")
@@ -135,12 +136,14 @@ class GraphBuilder:
         self.input = self.graph.placeholder(INPUT)
         self._fetched: dict[str, fx.Node] = {}
         self._batch: dict[int, fx.Node] = {}
+        self._place: fx.Node | None = None
 
     def node(
         self, node: Node, read: Callable[[str], fx.Node], weights: Mapping[str, torch.Tensor], prefix: str
     ) -> fx.Node:
         """Add one node. `read` tells what a node's name stands for; its weights are stored as `prefix.name`."""
-        resolve = resolver(read, lambda name: self._weight(f"{prefix}.{name}", weights[name]), self._size, self.device)
+        device = self._device() if any(isinstance(value, Device) for value in node.values()) else None
+        resolve = resolver(read, lambda name: self._weight(f"{prefix}.{name}", weights[name]), self._size, device)
         arguments = substitute(node.args, resolve), substitute(node.kwargs, resolve)
         made = self.graph.create_node("call_function", lookup(node.op), *arguments, name=node.name.replace(".", "_"))
         made.meta["node"] = node
@@ -195,6 +198,12 @@ class GraphBuilder:
                 self._batch[multiple] = self.graph.call_function(operator.mul, (self._size(1), multiple))
         return self._batch[multiple]
 
+    def _device(self) -> fx.Node:
+        """That of the input, written as sizes are."""
+        if self._place is None:
+            self._place = self.graph.call_function(getattr, (self.input, "device"))
+        return self._place
+
 
 def _may_overwrite(node: fx.Node) -> bool:
     """Whether an operation can write its result over its first input: an activation or sum behind an operation that
@@ -217,8 +226,8 @@ def run_without_computing(
     This is the one place that says what a multiply-add is: half of what `torch.utils.flop_counter` counts, that is
     products in convolutions, linear layers, matrix products and attention; norms, activations, pooling, interpolation and
     sums are free."""
-    with torch.no_grad(), FakeTensorMode() as fake, FlopCounterMode(display=False) as counter:
-        fakes = {name: fake.from_tensor(tensor) for name, tensor in weights.items()}
+    with torch.no_grad(), FakeTensorMode(), FlopCounterMode(display=False) as counter:
+        fakes = {name: torch.empty_strided(t.shape, t.stride(), dtype=t.dtype) for name, t in weights.items()}
         results: dict[str, Any] = {INPUT: torch.empty(batch, *input_shape)}
         resolve = resolver(
             results.__getitem__, fakes.__getitem__, lambda multiple: multiple * batch, torch.device("cpu")
@@ -232,7 +241,7 @@ def run_without_computing(
 
 
 def resolver(
-    read: Callable[[str], Any], weight: Callable[[str], Any], size: Callable[[int], Any], device: torch.device
+    read: Callable[[str], Any], weight: Callable[[str], Any], size: Callable[[int], Any], device: Any
 ) -> Callable[[Value], Any]:
     """A function that says what a value in a node's arguments stands for."""
 

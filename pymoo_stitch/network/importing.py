@@ -1,17 +1,22 @@
 """From a trained PyTorch module to a graph: `torch.export`, then a translation into nodes."""
 
+import io
 import keyword
+import logging
 import operator
 import re
+import traceback
 from collections import Counter
 from collections.abc import Container, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import fx, nn
 from torch.export.graph_signature import InputKind, OutputKind
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from .functional import make_functional
 from .graph import INPUT, Batch, Device, Node, Ref, Weight, run_without_computing, substitute
@@ -73,6 +78,23 @@ def default_name(module: nn.Module) -> str:
     config = getattr(module, "pretrained_cfg", None) or {}
     name = re.sub(r"\W", "_", config.get("architecture") or type(module).__name__.lower(), flags=re.ASCII)
     return name if _is_free(name) else f"network_{name}"
+
+
+def default_names(modules: Sequence[nn.Module]) -> list[str]:
+    """The default name of each; those that share one have the number of their parameters behind it: resnet_11_7M."""
+    names = [default_name(module) for module in modules]
+    return [
+        f"{name}_{_in_words(sum(p.numel() for p in module.parameters()))}" if names.count(name) > 1 else name
+        for name, module in zip(names, modules, strict=True)
+    ]
+
+
+def _in_words(number: int) -> str:
+    """A number of parameters with two or three digits, as part of a name: 640k, 11_7M."""
+    if number < 1_000:
+        return str(number)
+    value, unit = (number / 1e6, "M") if number >= 999_500 else (number / 1e3, "k")
+    return f"{value:.0f}{unit}" if value >= 99.95 else f"{value:.1f}{unit}".replace(".", "_")
 
 
 def trained_on(module: nn.Module) -> Trained | None:
@@ -253,16 +275,42 @@ def _export(main: nn.Module, batch: torch.Tensor, name: str) -> torch.export.Exp
     """The exported program with a dynamic batch. Most modules need no more than tracing; the strict way, which reads
     their Python code, is for the rest, such as those that ask for `len(x)`."""
     failures = []
-    for strict in (False, True):
-        try:
-            shapes = ({0: torch.export.Dim.DYNAMIC},)
-            return make_functional(torch.export.export(main, (batch,), dynamic_shapes=shapes, strict=strict))
-        except Exception as error:
-            failures.append(error)
+    with _quiet():
+        for strict in (False, True):
+            try:
+                shapes = ({0: torch.export.Dim.DYNAMIC},)
+                return make_functional(torch.export.export(main, (batch,), dynamic_shapes=shapes, strict=strict))
+            except Exception as error:
+                failures.append(error)
+    if isinstance(failures[0], GuardOnDataDependentSymNode):
+        raise ValueError(
+            f"{name} cannot be imported: which way it goes depends on the values of its tensors{_where(failures[0])}. A "
+            "graph has no such branch: compute both and choose with torch.where, or keep the one that a trained network takes."
+        ) from failures[0]
     reasons = " and, read as Python code, with ".join(first_lines(failure, 2) for failure in failures)
     raise ValueError(
         f"{name} cannot be imported: torch.export failed with {reasons}. The whole message is in the exception's cause."
     ) from failures[0]
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """torch neither logs nor prints what failed: that is in the exception."""
+    logger = logging.getLogger("torch")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL + 1)
+    try:
+        with redirect_stderr(io.StringIO()):
+            yield
+    finally:
+        logger.setLevel(before)
+
+
+def _where(error: Exception) -> str:
+    """The line of the user's code in which an export failed, for a message; empty if there is none."""
+    inner = tuple(str(Path(file).parent) for file in (torch.__file__, __file__))
+    lines = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith((*inner, "<"))]
+    return f", in line {lines[-1].lineno} of {lines[-1].filename}: {lines[-1].line}" if lines else ""
 
 
 def _translate(

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 
 import torch
 from torch import nn
-from tqdm import tqdm
 
-from .importing import Normalization, check_name, default_name, unique_name
+from ..util.progress import shown
+from .importing import Normalization, check_name, default_names, unique_name
 from .network import Network
 
 # ------------------------------------------------------------------------------------------------------------ importing
@@ -48,12 +48,11 @@ def import_networks(
             "Give the options to Network.from_module."
         )
     imported, names = [], {item.name for item in given if isinstance(item, Network)}
-    bar = tqdm(given, desc="import", unit="network", disable=None if progress is None else not progress, leave=False)
-    for item in bar:
+    defaults = default_names(modules)
+    for item in shown(given, len(given), "import", "network", progress, delay=1):
         if isinstance(item, nn.Module):
-            name = unique_name(default_name(item), names)
+            name = unique_name(defaults.pop(0), names)
             names.add(name)
-            bar.set_postfix_str(name)
             item = Network.from_module(item, example_input, name=name, output=output, normalize=normalize)
         imported.append(item)
     check_networks(imported)

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import fx, nn
 
-from ..network import INPUT, Batch, GraphBuilder, as_product, fold, foldable, is_product
+from ..network import INPUT, Batch, Device, GraphBuilder, as_product, fold, foldable, is_product
 from ..util.digests import digest
 from .sharing import Computation, Sharing, check_one_space
 
@@ -334,9 +334,11 @@ def _can_be_kept(computation: Computation) -> bool:
 
 
 def _reads_images(computation: Computation) -> bool:
-    """Whether a step reads the input, or its number of images."""
+    """Whether a step reads the input, its number of images, or its device."""
     node = computation.step.node
-    return node is not None and (INPUT in node.inputs() or any(isinstance(value, Batch) for value in node.values()))
+    if node is None:
+        return False
+    return INPUT in node.inputs() or any(isinstance(value, (Batch, Device)) for value in node.values())
 
 
 class _Writer:

@@ -8,9 +8,11 @@ import io
 import json
 import math
 import os
+import re
 import warnings
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from types import ModuleType
@@ -21,7 +23,7 @@ from torch import nn
 
 from ..network import INPUT, first_lines
 from ..stitches import Link
-from ..util.files import check_place, no_constant, written_whole
+from ..util.files import check_exported, check_place, no_constant, written_whole
 from .cascade import top_probability
 from .sharing import Sharing
 from .summary import describe_input
@@ -160,9 +162,8 @@ def _with_tensors(module: nn.Module, tensors: Mapping[str, torch.Tensor]) -> nn.
 
 def check_path(path: str | os.PathLike) -> None:
     """An error, before any work, if no network can be exported to this path."""
-    if (suffix := Path(path).suffix) not in _WRITERS:
-        raise ValueError(_unknown_suffix(path))
-    if suffix == ".onnx":
+    check_exported(path)
+    if Path(path).suffix == ".onnx":
         _require(*ONNX)
     check_place(path)
 
@@ -170,8 +171,7 @@ def check_path(path: str | os.PathLike) -> None:
 def read_about(path: str | os.PathLike) -> dict[str, Any]:
     """What an exported file says about its network, without running or unpickling anything in it."""
     path = Path(path)
-    if path.suffix not in _READERS:
-        raise ValueError(_unknown_suffix(path))
+    check_exported(path)
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path} to read about a network.")
     with open(path, "rb"):
@@ -333,7 +333,7 @@ def _versions() -> dict[str, str | None]:
 Forward = Callable[[torch.Tensor], torch.Tensor]
 
 Read = Callable[[Mapping[str, torch.Tensor]], Forward]
-"""Loads a file, with other values for some of its tensors, as a function."""
+"""What a file holds as a function, with other values for some of its tensors from now on."""
 
 
 def _noise(size: int, shape: tuple[int, ...]) -> torch.Tensor:
@@ -378,12 +378,9 @@ def _write_pt2(program: torch.export.ExportedProgram, about: str, path: Path) ->
     buffer = io.BytesIO()  # torch's own writer ends the process when a disk is full, and writes the file's name into it
     torch.export.save(program, buffer, extra_files={ABOUT: about})
     path.write_bytes(buffer.getbuffer())
-
-    def read(tensors: Mapping[str, torch.Tensor]) -> Forward:
-        with open(path, "rb") as file:
-            return _with_tensors(torch.export.load(file).module(), tensors)
-
-    return read, 0.0
+    with open(path, "rb") as file:
+        loaded = torch.export.load(file).module()  # once: it takes longer than all that follows
+    return partial(_with_tensors, loaded), 0.0
 
 
 def _write_onnx(program: torch.export.ExportedProgram, about: str, path: Path) -> tuple[Read, float]:
@@ -399,6 +396,7 @@ def _write_onnx(program: torch.export.ExportedProgram, about: str, path: Path) -
             f"this subnetwork cannot be exported as ONNX: torch.onnx failed with {first_lines(error, 2)}. The whole message "
             "is in the exception's cause. Use .pt2."
         ) from error
+    _name_batch(model.graph)
     for part in [*model.graph.node, *model.graph.value_info, *model.graph.input, *model.graph.output]:
         part.ClearField("metadata_props")  # where in torch's code each node was made
     onnx.helper.set_model_props(model, {ABOUT_KEY: about} | _plain(json.loads(about)))
@@ -416,6 +414,17 @@ def _write_onnx(program: torch.export.ExportedProgram, about: str, path: Path) -
         return lambda batch, given=given: torch.from_numpy(session.run(None, {"input": batch.numpy()})[0])
 
     return read, TOLERANCE
+
+
+def _name_batch(graph: Any) -> None:
+    """Call the dimension `batch` that torch numbers, as s77, wherever it is named."""
+    numbered = graph.input[0].type.tensor_type.shape.dim[0].dim_param
+    if not numbered:
+        return
+    for value in [*graph.input, *graph.output, *graph.value_info]:
+        for dimension in value.type.tensor_type.shape.dim:
+            if dimension.dim_param:
+                dimension.dim_param = re.sub(rf"\b{re.escape(numbered)}\b", "batch", dimension.dim_param)
 
 
 def _plain(about: dict[str, Any]) -> dict[str, str]:
@@ -440,10 +449,6 @@ def _require(*names: str) -> list[ModuleType]:
         raise ImportError(
             f'ONNX files need {" and ".join(names)}: {error}. Install what is missing: pip install "pymoo-stitch[onnx]"'
         ) from error
-
-
-def _unknown_suffix(path: str | os.PathLike) -> str:
-    return f"an exported network's file ends in {' or '.join(_WRITERS)}, but {os.fspath(path)!r} is given."
 
 
 # -------------------------------------------------------------------------------------------------------------- reading

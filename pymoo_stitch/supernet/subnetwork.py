@@ -98,15 +98,20 @@ class Subnetwork(ABC):
     def n_stitches(self) -> int:
         return len(self.links)
 
+    def after_stitches(self) -> set[int]:
+        """The ids of stitches and of the steps that read one, directly or not."""
+        found: set[int] = set()
+        for step in self._steps():
+            if step.link is not None or not found.isdisjoint(step.reads.values()):
+                found.add(step.id)
+        return found
+
     def norms_after_stitches(self) -> list[Step]:
         """The batch norms that read, directly or not, what a stitch gives: those that `recalibrate` is about."""
-        stitched, found = set(), []
-        for step in self._steps():
-            if step.link is not None or not stitched.isdisjoint(step.reads.values()):
-                stitched.add(step.id)
-                if step.node is not None and is_batch_norm(step.node):
-                    found.append(step)
-        return found
+        after = self.after_stitches()
+        return [
+            step for step in self._steps() if step.id in after and step.node is not None and is_batch_norm(step.node)
+        ]
 
     def retrain(self, images: Any, **options: Any) -> "FitReport":
         """Train the stitches of this subnetwork alone ([G] 15), as copies: the space keeps its own. `module()` then has

@@ -1,6 +1,7 @@
 """The supernet: networks joined by links, and the subnetworks its genotypes select."""
 
 import os
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
@@ -19,6 +20,9 @@ from .space import Space, check_genotype
 from .subnetwork import Step, Subnetwork, key
 from .summary import summary
 
+FEW = 4
+"""Of fewer matches the user is told how there can be more."""
+
 
 class Supernet(Space):
     """Networks, links between their taps, and at each tap with links arriving a switch: its consumers read the original
@@ -27,7 +31,7 @@ class Supernet(Space):
     >>> small, large = (nn.Sequential(nn.Conv2d(3, n, 3), nn.ReLU(), nn.Flatten(), nn.Linear(36 * n, 2)) for n in (4, 8))
     >>> supernet = Supernet.build([small, large], torch.rand(1, 3, 8, 8))
     >>> supernet
-    Supernet(sequential, sequential_2; 3 matches, 8 variables)
+    Supernet(sequential_402, sequential_802; 3 matches, 8 variables)
     >>> report = supernet.fit(torch.rand(100, 3, 8, 8), progress=False)
     >>> subnetwork = supernet.subnetwork([0, 1, 0, 0, 0, 0, 0, 0])
     >>> subnetwork.n_stitches, subnetwork.module()(torch.rand(5, 3, 8, 8)).shape
@@ -105,6 +109,8 @@ class Supernet(Space):
                 "stitch: no two have the same layout and size. Use resize=True, compare `network.taps`, or give links "
                 "yourself: Supernet(networks, links)."
             )
+        if len(matching.matches) < FEW:
+            _hint_at_more(imported, len(matching.matches), pairs, kind, resize)
         return cls(imported, matching.links, bound=matching.bound, dropped=matching.dropped)
 
     @property
@@ -228,6 +234,19 @@ class Supernet(Space):
     def structure(self) -> bytes:
         """A digest of networks, nodes and links, not of the weights. Part of every key."""
         return storage.structure(self.networks, self.links)
+
+
+def _hint_at_more(networks: Sequence[Network], found: int, pairs: str, kind: str, resize: bool) -> None:
+    """Warn of few matches, where there are many taps."""
+    names, fewest = " and ".join(network.name for network in networks), min(len(network.taps) for network in networks)
+    only = f"there {'is only 1 match' if found == 1 else f'are only {found} matches'} between the taps of {names}"
+    more = 0 if resize else len(match(networks, pairs=pairs, kind=kind, resize=True).matches)
+    if more >= 2 * found:
+        warnings.warn(
+            f"{only}. With resize=True, which joins other sizes and layouts too, there are {more}.", stacklevel=3
+        )
+    elif fewest >= 10 * found:
+        warnings.warn(f"{only}. Links that you choose yourself may be more: Supernet(networks, links).", stacklevel=3)
 
 
 class _Selected(Subnetwork):
