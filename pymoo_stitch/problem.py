@@ -7,7 +7,7 @@ May import: `util`, `network`, `supernet`, `task`, `algorithms`.
 
 import math
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property, partial
 from typing import Any
 
@@ -23,14 +23,19 @@ from .supernet import Outline, Space, Subnetwork
 from .task import METRICS, Engine, Outcome, Task
 from .util.fronts import on_front
 
+_UNKNOWN = "unknown"  # what nobody has asked for yet
+
 
 class StitchProblem(Problem):
     """Binary variables, two objectives, both minimised: multiply-adds for one sample, and 1 − the task's metric (or the
     metric itself where less is better).
 
     Each evaluated individual carries besides: the `key` of its subnetwork, `active` (which of its variables matter), a value for each of the task's
-    metrics under its name, `seconds`, and `failed`, the reason why there is no result, else empty. What has failed
-    has the worst objectives there are, so that it is on no front.
+    metrics under its name, `seconds`, how many `images` were evaluated, and `failed`, the reason why there is no result, else
+    empty. What has failed has the worst objectives there are, so that it is on no front.
+
+    Images come hardest first (`ease`). Asked for what is `needed`, an evaluation stops when the subnetwork can no longer reach it:
+    it is *bounded*, its second objective is an estimate, and its `bound` the least that it can be.
 
     Deep copies are the problem itself: algorithms copy what they hold, and supernets are large.
 
@@ -80,6 +85,7 @@ class StitchProblem(Problem):
             raise ValueError(f"min_accuracy needs a metric of which more is better, and {task.metric} is none.")
         self._engine_options = {"device": device, "batch_size": batch_size, "memory": memory}
         self._references: dict[str, Population] = {}
+        self._ease: Any = _UNKNOWN
         self.origin: dict[str, Any] | None = None
         references = [self.subnetwork(x) for x in space.references.values()]
         networks = list(dict.fromkeys(network for reference in references for network in reference.outputs))
@@ -132,8 +138,56 @@ class StitchProblem(Problem):
 
     # -------------------------------------------------------------------------------------------------------- evaluating
 
-    def _evaluate(self, X: np.ndarray, out: dict[str, Any], *args: Any, **kwargs: Any) -> None:
-        out.update(self._results(X, self.split, self.task.metrics))
+    def _evaluate(
+        self,
+        X: np.ndarray,
+        out: dict[str, Any],
+        *args: Any,
+        needed: Sequence[float | None] | None = None,
+        stopped: Callable[[int], None] = lambda count: None,
+        **kwargs: Any,
+    ) -> None:
+        if self.ease is None:  # nothing tells what to expect of images that were not seen
+            needed = None
+        if needed is not None:  # metrics, not errors
+            needed = [None if error is None else self.metric.error(error) for error in needed]
+        options = {"ease": self.ease, "needed": needed, "stopped": stopped}
+        out.update(self._results(X, self.split, self.task.metrics, **options))
+
+    @property
+    def ease(self) -> np.ndarray | None:
+        """How easy each image of the search's split is [n], in [0, 1], with four decimals: what the references make of it on
+        average, the probability of its class, or of labels per pixel the fraction that is right. None if that is not known, and images come
+        as they are.
+
+        A run's journal keeps it, so that the order of images is the same wherever the run goes on."""
+        if isinstance(self._ease, str):
+            try:
+                statistics = self.references(self.split).get("each")
+            except RuntimeError:  # a reference fails: the search will tell
+                self._ease = None
+            else:
+                self._ease = np.mean([_ease(each) for each in statistics], axis=0).round(4)
+        return self._ease
+
+    @ease.setter
+    def ease(self, ease: Sequence[float] | None) -> None:
+        n = len(self.task[self.split])
+        if ease is not None and np.shape(ease) != (n,):
+            raise ValueError(f"ease has the shape {np.shape(ease)}, but there are {n} images: give a number for each.")
+        self._ease = None if ease is None else np.asarray(ease, dtype=float)
+
+    @ease.deleter
+    def ease(self) -> None:
+        self._ease = _UNKNOWN
+
+    def standard_error(self, error: float) -> float | None:
+        """Of the second objective, when that is its value; None if evaluations cannot stop early: the metric is no mean over
+        images of values in [0, 1], or a head has to be fitted to each subnetwork."""
+        if not self.metric.is_mean or (self.task.head is not None and self.task.head.n_classes is None):
+            return None
+        n = len(self.task[self.split])
+        return math.sqrt(max(error * (1 - error), 1 / n) / n)
 
     def exhaust(self, split: str | None = None) -> Population:
         """Everything that the space can list, evaluated by every metric that fits the task; `on_front` tells which of
@@ -173,24 +227,28 @@ class StitchProblem(Problem):
         pop.apply(lambda individual: individual.evaluated.update(results))
         return pop
 
-    def _results(
-        self, X: np.ndarray, split: str, metrics: tuple[str, ...], each: bool = False, progress: bool = False
-    ) -> dict[str, np.ndarray]:
-        """Whatever is known of each genotype, a row for each; on request `each`, the statistics of each image."""
+    def _results(self, X: np.ndarray, split: str, metrics: tuple[str, ...], **options: Any) -> dict[str, np.ndarray]:
+        """Whatever is known of each genotype, a row for each.
+
+        :param options: of `Engine.evaluate`.
+        """
         subnetworks = [self.subnetwork(x) for x in X]
-        heads = self.heads(subnetworks)
-        options = {"heads": heads, "each": each, "progress": progress}
+        options["heads"] = self.heads(subnetworks)
         outcomes = self.engine.evaluate(subnetworks, self.task[split], metrics, **options)
         results = {
             "F": np.array([self._objectives(*pair) for pair in zip(subnetworks, outcomes, strict=True)]),
             "key": np.array([subnetwork.key for subnetwork in subnetworks]),
             "active": _objects(self.space.active(x) for x in X),
             "seconds": np.array([outcome.seconds for outcome in outcomes]),
+            "images": np.array([outcome.images for outcome in outcomes]),
             "failed": np.array([outcome.failed for outcome in outcomes]),
         }
         results |= {name: np.array([outcome.metrics[name] for outcome in outcomes]) for name in metrics}
-        if each:
+        if options.get("each"):
             results["each"] = _objects(outcome.each for outcome in outcomes)
+        if options.get("needed"):
+            bounds = [None if outcome.bound is None else self.metric.error(outcome.bound) for outcome in outcomes]
+            results["bound"] = _objects(bounds)
         if self.min_accuracy is not None:
             results["G"] = self.min_accuracy - results[self.task.metric][:, None]
         return results
@@ -233,6 +291,13 @@ class StitchProblem(Problem):
             "min_accuracy": self.min_accuracy,
         }
 
+    def in_words(self) -> dict[str, str]:
+        """What of the identity a person cannot read, for messages."""
+        return {
+            "problem.space": f"{type(self.space).__name__} of {', '.join(network.name for network in self.space.networks)}",
+            "problem.task.data": f"{len(self.task[self.split]):,} {self.split} images",
+        }
+
     def _head_identity(self) -> dict[str, str]:
         """Nothing without a head: journals of earlier versions go on."""
         if self.task.head is None:
@@ -253,15 +318,38 @@ class StitchProblem(Problem):
         """Objectives as parts of `hv_ref_point`, for hypervolumes and plots."""
         return np.asarray(F, dtype=float) / self.hv_ref_point
 
+    def scale(self) -> dict[str, Any] | None:
+        """What results are compared with, as JSON takes it, so that a journal can be looked at without networks and images:
+        name and objectives of each reference, the hypervolume's reference point, and how many of the variables are links
+        (None of a code's). None if a reference fails."""
+        try:
+            references = self.references()
+        except RuntimeError:  # the search will tell
+            return None
+        named = zip(references.get("name"), references.get("F").tolist(), strict=True)
+        return {
+            "references": [[str(name), *f] for name, f in named],
+            "ref_point": self.hv_ref_point.tolist(),
+            "links": self.n_var - self.space.n_choices if self.codes is None else None,
+        }
+
     # ----------------------------------------------------------------------------------------------------------- copying
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "StitchProblem":
         return self
 
     def __getstate__(self) -> dict[str, Any]:
-        state = self.__dict__.copy()
+        state = self.__dict__ | {"_references": {}}  # large, and workers need none
         state.pop("engine", None)
         return state
+
+
+def _ease(each: dict[str, np.ndarray]) -> np.ndarray:
+    """How easy images were for a reference [n], given the statistics of each."""
+    if "pixel_accuracy" in each:
+        right, counts = each["pixel_accuracy"].T
+        return np.where(counts > 0, right, 1)
+    return np.exp(-each["cross_entropy"][:, 0])
 
 
 def _binary(x: Sequence[bool] | np.ndarray) -> np.ndarray:

@@ -39,6 +39,10 @@ class Archive:
         f = self._f[self._f[:, -1] <= slack, :-1]
         return f.min(0) if len(f) else None
 
+    def least_error(self, cost: float) -> float:
+        """The least second objective among the members whose first is at most this; infinite if there is none."""
+        return float(self._f[self._f[:, 0] <= cost, 1].min(initial=np.inf))
+
     def front(self, slack: float) -> Population:
         """The non-dominated ones of the members with at most this violation."""
         return Population.create(*(self.members[i] for i in self._front(slack)))

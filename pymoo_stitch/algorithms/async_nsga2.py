@@ -28,9 +28,9 @@ class AsyncNSGA2(Asynchronous):
     hypervolume of the archive, by its exact cost and predicted error; if none adds anything, the one whose error comes nearest
     to the front.
 
-    >>> result = minimize(get_problem("digits"), AsyncNSGA2(), ("n_evals", 100), seed=1)
+    >>> result = minimize(get_problem("digits"), AsyncNSGA2(), ("n_evals", 60), seed=1)
     >>> result.algorithm.evaluator.real
-    100
+    60
 
     By default `pop_size` is 50, and `n_pending` 64, or 1.5 times the runner's workers if that is more.
     """
@@ -84,15 +84,20 @@ class AsyncNSGA2(Asynchronous):
             proposal = self._next()
             if proposal is None:
                 break
-            self._outlines.propose(proposal[0])
-            self._propose(*proposal)
+            x, prediction, needed = proposal
+            self._outlines.propose(x)
+            self._propose(x, prediction, needed=needed)
 
-    def _next(self) -> tuple[np.ndarray, Prediction | None] | None:
-        """A genotype of a new key, and what is predicted of it; None if none is found."""
+    def _next(self) -> tuple[np.ndarray, Prediction | None, float | None] | None:
+        """A genotype of a new key, what is predicted and what is needed of it; None if none is found."""
         while self._initial:
             x = self._initial.pop()
             if self._outlines.is_new(x):
-                return x, None
+                return x, None, None
+        child = self._child_and_prediction()
+        return child and (*child, self._needed(child[0]))
+
+    def _child_and_prediction(self) -> tuple[np.ndarray, Prediction | None] | None:
         seed = int(self.random_state.integers(2**63))
 
         def child(place: int) -> np.ndarray | None:

@@ -1,11 +1,10 @@
 """What asynchronous search algorithms have in common: no generation to wait for."""
 
-import inspect
 import warnings
 from abc import abstractmethod
 from collections import deque
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from pymoo.core.algorithm import Algorithm
@@ -19,6 +18,7 @@ from pymoo.util.display.output import NumberOfGenerations, Output
 from ..evaluations import Evaluations, HeldInterrupt, budget_of, end_interrupted, hypervolume, is_over, max_evals
 from ..runners import Runner, SerialRunner, check_runner
 from .archive import Archive
+from .options import check_options
 from .sampling import ProblemSampling
 from .screen import Outlines, Prediction, Screen
 from .threshold import Annealing, Choice
@@ -37,9 +37,15 @@ class Asynchronous(Algorithm):
     Where the problem tells the exact `cost(x)` and the mask `active(x)` of a genotype, a model that learns from all
     evaluations *screens* what is proposed: what it thinks cannot matter is not evaluated, but for a few.
 
+    Where the problem also tells the `standard_error(error)` of its second objective, a proposal beyond the first population is
+    evaluated with *early stopping*: that ends when it can no longer come within a standard error of the archive, and is then *bounded*.
+    A bounded one has an estimate as its second objective. It may be in the population, never in the archive or the result.
+
     A subclass says what it begins with (`_begin`), what it does with a result (`_use`, `_lose`) and what it proposes then
     (`_fill`).
     """
+
+    earlier: ClassVar = {"early_stopping": False}
 
     def __init__(
         self,
@@ -49,6 +55,7 @@ class Asynchronous(Algorithm):
         threshold: Choice = "auto",
         n_pending: int | None = None,
         screen: Literal["auto"] | None = "auto",
+        early_stopping: bool = True,
         **options: Any,
     ):
         """
@@ -58,11 +65,11 @@ class Asynchronous(Algorithm):
         :param n_pending: how many evaluations are requested at a time, however many workers there are; by default
             `pop_size`.
         :param screen: "auto", which has proposals screened where the problem tells enough, or None.
+        :param early_stopping: whether evaluations end when they can no longer matter, where the problem allows it; not while
+            skipped evaluations count, as in [G].
         :param options: anything else that pymoo's `Algorithm` takes.
         """
-        unknown = options.keys() - inspect.signature(Algorithm.__init__).parameters.keys()
-        if unknown:
-            raise TypeError(f"{type(self).__name__} has no option {', '.join(sorted(unknown))}.")
+        check_options(type(self), options)
         for name, value, least in (("pop_size", pop_size, 2), ("n_pending", n_pending, 1)):
             if value is not None and value < least:
                 raise ValueError(f"{name} is at least {least}, but is {value}.")
@@ -74,6 +81,7 @@ class Asynchronous(Algorithm):
         self.runner = runner
         self.threshold = threshold
         self.screen = screen
+        self.early_stopping = early_stopping
 
     # ---- pymoo's life-cycle
 
@@ -102,6 +110,7 @@ class Asynchronous(Algorithm):
         self._queue: deque[Individual] = deque()  # pending ones that are not submitted yet
         self._outlines = Outlines(problem)
         self._screen = Screen(problem, self._outlines) if self.screen and Screen.suits(problem) else None
+        self._stops = self.early_stopping and not self.evaluator.count_skipped and _can_stop(problem)
 
     def _initialize_infill(self) -> Population:
         self.is_initialized = True  # so that the first completion, as every other, comes to _advance
@@ -220,7 +229,19 @@ class Asynchronous(Algorithm):
         predicted = {} if prediction is None else {"predicted": prediction.error, "spread": prediction.spread}
         return predicted | self._screen.notes(row)
 
+    def _needed(self, x: np.ndarray, accepted: float = -np.inf) -> float | None:
+        """The second objective that a genotype must reach to matter; None if all is to be known of it.
+
+        :param accepted: it matters too if it reaches this.
+        """
+        best = self.archive.least_error(self._outlines(x).cost) if self._stops else np.inf
+        needed = max(best + self.problem.standard_error(best), accepted) if np.isfinite(best) else np.inf
+        return float(needed) if np.isfinite(needed) else None
+
     def _propose(self, x: np.ndarray, prediction: Prediction | None = None, **attributes: Any) -> None:
+        """
+        :param attributes: of the individual, such as what is `needed` of it.
+        """
         individual = Individual(X=x, proposal=self._proposed, prediction=prediction, **attributes)
         individual.set("n_gen", self.n_iter)
         individual.set("n_iter", self.n_iter)
@@ -240,16 +261,26 @@ class Asynchronous(Algorithm):
         if individual.get("failed") or not np.isfinite(individual.F).all():
             self._lose(individual)
         else:
+            bounded = individual.get("bound") is not None
             if self._screen is not None:
-                self._screen.learn(individual.X, individual.F[1])
+                self._screen.learn(individual.X, individual.F[1], bounded)
             violation = float(self.annealing.violation(individual.F, individual.CV[0]))
-            entered = self.archive.insert(individual, violation) and violation <= self.slack
+            entered = not bounded and self.archive.insert(individual, violation) and violation <= self.slack
             self._use(individual, violation, entered)
         self._fill()
 
     def _sample(self, n: int) -> np.ndarray:
         sample = ProblemSampling().do(self.problem, n, random_state=self.random_state)
         return sample.get("X").astype(bool)
+
+
+def _can_stop(problem: Problem) -> bool:
+    """Whether a problem's evaluations can stop early: it tells costs and standard errors, and no constraint depends on anything
+    but the error, so that what is dominated is no more feasible than what dominates it."""
+    if not Screen.suits(problem) or not hasattr(problem, "standard_error"):
+        return False
+    on_error = getattr(problem, "min_accuracy", None) is not None
+    return problem.n_eq_constr == 0 and problem.n_ieq_constr == on_error and problem.standard_error(0.5) is not None
 
 
 class SearchOutput(Output):
@@ -261,6 +292,8 @@ class SearchOutput(Output):
             NumberOfGenerations(width=6),
             Column("real", width=8, func=_real),
             Column("skipped", width=8, func=_skipped),
+            Column("bounded", width=8, func=_bounded),
+            Column("images", width=9, func=_images),
             Column("screened", width=8, func=_screened),
             Column("hv", width=9, func=hypervolume),
             Column("archive", width=7, func=_archive_size),
@@ -276,6 +309,14 @@ def _real(algorithm: Asynchronous) -> int:
 
 def _skipped(algorithm: Asynchronous) -> int:
     return algorithm.evaluator.skipped
+
+
+def _bounded(algorithm: Asynchronous) -> int:
+    return algorithm.evaluator.bounded
+
+
+def _images(algorithm: Asynchronous) -> int:
+    return algorithm.evaluator.images
 
 
 def _screened(algorithm: Asynchronous) -> int:

@@ -7,6 +7,8 @@ from pymoo.core.individual import Individual
 
 from .loops import Loops
 
+_TRIES = 100  # to make a child that is worth an evaluation
+
 
 class AsyncGA(Loops):
     """Two-point crossover and mutation; a child replaces one of its parents that is worse for the parent's own weight.
@@ -24,12 +26,15 @@ class AsyncGA(Loops):
     def _default_pop_size(self, budget: int) -> int:
         return int(np.clip(budget // 50, 32, 256))
 
-    def _first(self, loop: int) -> np.ndarray:
-        while True:
-            child, parents = self._child()
-            if self._is_worthwhile(child, [i for i in parents if self._members[i] is not None]):
-                self._parents[loop] = parents
+    def _first(self, loop: int) -> np.ndarray | None:
+        for _ in range(_TRIES):
+            child, self._parents[loop] = self._child()
+            if self._is_worthwhile(child, loop):
                 return child
+        return None
+
+    def _rivals(self, loop: int) -> list[int]:
+        return [i for i in self._parents[loop] if self._members[i] is not None]
 
     def _child(self) -> tuple[np.ndarray, tuple[int, int]]:
         """The next child of a pair, with its parents."""
@@ -45,11 +50,7 @@ class AsyncGA(Loops):
         return child ^ (self.random_state.random(child.size) < 1 / child.size), parents
 
     def _compare(self, individual: Individual, violation: float, entered: bool) -> None:
-        worse = [
-            i
-            for i in self._parents[individual.get("loop")]
-            if self._members[i] is not None and self._improves(i, individual.F, violation)
-        ]
+        worse = [i for i in self._rivals(individual.get("loop")) if self._improves(i, individual.F, violation)]
         if worse:
             self._place(worse[self.random_state.integers(len(worse))], individual, violation)
 

@@ -80,7 +80,7 @@ class GOMEA(Loops):
         while mixing is not None:
             while mixing.order:
                 child = self._mixed(loop, mixing.subsets[mixing.order.pop()], mixing)
-                if child is not None and self._is_worthwhile(child, [loop]):
+                if child is not None and self._is_worthwhile(child, loop):
                     mixing.steps += 1
                     return child
             mixing = self._next_mixing(loop, mixing)
@@ -152,7 +152,7 @@ class GOMEA(Loops):
 class LKGOMEA(GOMEA):
     """GOMEA in which each individual mixes within its own neighbourhood, and learns its linkage there.
 
-    >>> result = minimize(get_problem("digits"), LKGOMEA(pop_size=16), ("n_evals", 40), seed=1)
+    >>> result = minimize(get_problem("digits"), LKGOMEA(pop_size=16), ("n_evals", 20), seed=1)
     >>> len(result.archive) >= len(result.F) >= 1
     True
 

@@ -2,7 +2,6 @@
 
 from abc import abstractmethod
 from collections import deque
-from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -10,7 +9,7 @@ from pymoo.core.individual import Individual
 from pymoo.core.problem import Problem
 
 from .asynchronous import Asynchronous
-from .scalarization import reassign, spread_weights, tschebysheff
+from .scalarization import largest_error, reassign, spread_weights, tschebysheff
 from .screen import Prediction
 
 EXEMPT = 1 / 20
@@ -83,6 +82,10 @@ class Loops(Asynchronous):
     def _compare(self, individual: Individual, violation: float, entered: bool) -> None:
         """Make use of a loop's evaluated proposal, as `_use` does."""
 
+    def _rivals(self, loop: int) -> list[int]:
+        """The individuals whose place a loop's proposal may take."""
+        return [loop]
+
     def _is_unknown(self, loop: int) -> bool:
         """Whether the loop is that of an individual whose first genotype is still to be evaluated."""
         return loop < self.pop_size and self._members[loop] is None
@@ -133,8 +136,25 @@ class Loops(Asynchronous):
                 self._propose_of(loop, x)
 
     def _propose_of(self, loop: int, x: np.ndarray) -> None:
-        self._propose(x, self._prediction, loop=loop)
+        self._propose(x, self._prediction, needed=self._needed_of(loop, x), loop=loop)
         self._prediction = None
+
+    def _needed_of(self, loop: int, x: np.ndarray) -> float | None:
+        """What a proposal must reach to enter the archive, or to take the place of an individual now."""
+        if not self._stops or self._is_unknown(loop):
+            return None
+        rivals = self._rivals(loop)
+        if not rivals:
+            return self._needed(x)
+        cost, bounds = self._outlines(x).cost, self._bounds()
+        return self._needed(x, max(self._accepted(i, cost, bounds) for i in rivals))
+
+    def _accepted(self, i: int, cost: float, bounds: tuple[np.ndarray, np.ndarray]) -> float:
+        """The largest error with which a solution of this cost may be better for individual i than what that is."""
+        own = self._f[i]
+        if self._violation[i] > self.slack:
+            return float(own[1])
+        return largest_error(cost, own, self._weights[i], *bounds)
 
     # ---- renewal
 
@@ -165,14 +185,12 @@ class Loops(Asynchronous):
 
     # ---- the screen
 
-    def _is_worthwhile(self, x: np.ndarray, individuals: Sequence[int]) -> bool:
-        """Whether a proposal is to be evaluated, which may improve one of these individuals."""
-        if self._screen is None or not self._screen.is_ready or not self._outlines.is_new(x):
+    def _is_worthwhile(self, x: np.ndarray, loop: int) -> bool:
+        """Whether a proposal of a loop is to be evaluated."""
+        if self._screen is None or not self._screen.is_ready:
             return True
-        is_exempt = self.random_state.random() < EXEMPT
-
         slack, bounds = self.slack, self._bounds()
-        present = [(i, self._rank(i, self._f[i], self._violation[i], bounds)) for i in individuals]
+        present = [(i, self._rank(i, self._f[i], self._violation[i], bounds)) for i in self._rivals(loop)]
 
         def can_matter(cost: float, error: float) -> bool:
             f = np.array([cost, error])

@@ -15,6 +15,9 @@ LENGTHS = (4.0, 12.0, 36.0, 108.0)
 NOISE = 1e-3
 """Variance that is due to no decision, as a fraction of the residual's."""
 
+ESTIMATE_NOISE = 0.1
+"""The same of an evaluation that stopped early, whose error is an estimate."""
+
 POINTS = 600
 """Evaluations that the Gaussian process holds: half of them the newest, half those of least error among the others."""
 
@@ -40,9 +43,10 @@ class ErrorModel:
     def __init__(self, n_var: int):
         self.n_var = n_var
         self._n = 0
-        self._bits = np.empty((0, -(-2 * n_var // 8)), dtype=np.uint8)  # packed; these three have room for more rows
+        self._bits = np.empty((0, -(-2 * n_var // 8)), dtype=np.uint8)  # packed; these four have room for more rows
         self._costs = np.empty(0)
         self._targets = np.empty(0)
+        self._noises = np.empty(0)
         self._fitted = self._tuned = 0  # evaluations that the fit, and the choice of the length, are based on
         self._length = LENGTHS[0]
         self._scale = 1.0  # of costs
@@ -66,12 +70,13 @@ class ErrorModel:
         """Whether it knows enough to predict anything."""
         return self._n >= LEAST
 
-    def add(self, x: np.ndarray, active: np.ndarray, cost: float, error: float) -> None:
+    def add(self, x: np.ndarray, active: np.ndarray, cost: float, error: float, noise: float = NOISE) -> None:
         """Learn from an evaluation.
 
         :param x: the genotype (n_var,), bool.
         :param active: the mask (n_var,) of the variables that matter in it.
         :param error: at least 0.
+        :param noise: `NOISE`, or more if the error is not sure.
         """
         if error < 0:
             raise ValueError(
@@ -80,9 +85,10 @@ class ErrorModel:
         if self._n == len(self._targets):
             room = max(256, self._n)
             self._bits = np.vstack([self._bits, np.empty((room, self._bits.shape[1]), dtype=np.uint8)])
-            self._costs, self._targets = (np.append(values, np.empty(room)) for values in (self._costs, self._targets))
+            grown = (np.append(values, np.empty(room)) for values in (self._costs, self._targets, self._noises))
+            self._costs, self._targets, self._noises = grown
         self._bits[self._n] = np.packbits(_decisions(x[None], active[None])[0])
-        self._costs[self._n], self._targets[self._n] = cost, np.log(error + OFFSET)
+        self._costs[self._n], self._targets[self._n], self._noises[self._n] = cost, np.log(error + OFFSET), noise
         self._n += 1
 
     def mean(self, X: np.ndarray, active: np.ndarray, costs: np.ndarray) -> np.ndarray:
@@ -144,7 +150,7 @@ class ErrorModel:
         best = -np.inf
         for length in lengths:
             covariance = np.exp(-distances / length)
-            covariance[np.diag_indices_from(covariance)] = 1 + NOISE
+            covariance[np.diag_indices_from(covariance)] = 1 + self._noises[held]
             factor = cholesky(covariance, lower=True, overwrite_a=True, check_finite=False)
             whitened = solve_triangular(factor, residuals, lower=True, check_finite=False)
             variance = float(whitened @ whitened) / len(residuals) + 1e-12
@@ -185,7 +191,7 @@ class ErrorModel:
     def __deepcopy__(self, memo: dict[int, Any]) -> "ErrorModel":
         """A history holds many copies: what is replaced as a whole, and never changed, is shared."""
         new = copy.copy(self)
-        for name in ("_bits", "_costs", "_targets"):
+        for name in ("_bits", "_costs", "_targets", "_noises"):
             setattr(new, name, getattr(self, name)[: self._n].copy())
         new._gram, new._moment = self._gram.copy(), self._moment.copy()
         return new

@@ -1,6 +1,5 @@
 """The baseline: pymoo's NSGA-II, configured for binary genotypes."""
 
-from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ from pymoo.operators.mutation.bitflip import BitflipMutation
 from pymoo.operators.survival.rank_and_crowding import RankAndCrowding
 
 from ..evaluations import Evaluations, budget_of
+from .options import check_options
 from .sampling import ProblemSampling
 from .threshold import Choice, ThresholdSurvival
 
@@ -23,11 +23,11 @@ class NSGA2(pymoo_nsga2.NSGA2):
 
     def _setup(self, problem: Problem, **kwargs: Any) -> None:
         super()._setup(problem, **kwargs)
+        budget = budget_of(self.termination, None) or 0
         if self.pop_size is None:
             journaled = None
             if isinstance(self.evaluator, Evaluations):
                 journaled = self.evaluator.journaled_option("pop_size")
-            budget = budget_of(self.termination, None) or 0
             self.pop_size = journaled or (50 if budget <= LARGE else 100)
         self.n_offsprings = self.n_offsprings or self.pop_size
 
@@ -55,9 +55,7 @@ def nsga2(*, pop_size: int | None = None, threshold: Choice = None, **options: A
         have. What does not meet it at the end is infeasible: if nothing does, the result is empty.
     :param options: anything pymoo's `NSGA2` takes.
     """
-    known = {name for base in NSGA2.__mro__[:-1] for name in signature(base.__init__).parameters}
-    if unknown := options.keys() - known:
-        raise TypeError(f"NSGA2 has no option {', '.join(sorted(unknown))}.")
+    check_options(NSGA2, options)
     defaults = {
         "sampling": ProblemSampling(),
         "crossover": TwoPointCrossover(),

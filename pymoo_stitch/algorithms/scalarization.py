@@ -18,6 +18,15 @@ def tschebysheff(f: np.ndarray, weights: np.ndarray, ideal: np.ndarray, worst: n
     return (weights * (f - ideal) / np.where(extent > 0, extent, 1)).max(-1)
 
 
+def largest_error(cost: float, f: np.ndarray, weights: np.ndarray, ideal: np.ndarray, worst: np.ndarray) -> float:
+    """The largest second objective with which a solution of this first one is not worse than `f` (2,); −∞ if it is with any."""
+    extent = np.where(worst > ideal, worst - ideal, 1)
+    value = tschebysheff(f, weights, ideal, worst)
+    if weights[0] * (cost - ideal[0]) / extent[0] > value:
+        return -np.inf
+    return np.inf if weights[1] == 0 else float(ideal[1] + value * extent[1] / weights[1])
+
+
 def reassign(
     f: np.ndarray,
     excess: np.ndarray,

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from pymoo.core.problem import Problem
 
-from .model import ErrorModel
+from .model import ESTIMATE_NOISE, NOISE, ErrorModel
 
 _CACHED = 20_000  # outlines of genotypes that are kept, since a search asks for the same again and again
 
@@ -101,12 +101,15 @@ class Screen:
     def is_ready(self) -> bool:
         return self.model.is_ready
 
-    def learn(self, x: np.ndarray, error: float) -> None:
-        """Learn from an evaluation, from each subnetwork's once."""
+    def learn(self, x: np.ndarray, error: float, bounded: bool = False) -> None:
+        """Learn from an evaluation, from each subnetwork's once.
+
+        :param bounded: whether the error is an estimate.
+        """
         key, active, cost = self._outlines(x)
         if key not in self._learned:
             self._learned[key] = float(error)
-            self.model.add(x, active, cost, error)
+            self.model.add(x, active, cost, error, ESTIMATE_NOISE if bounded else NOISE)
 
     def known(self, x: np.ndarray) -> tuple[float, float] | None:
         """Cost and error of what was evaluated; None if it is still to be, or has failed."""

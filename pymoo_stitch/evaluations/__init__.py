@@ -9,9 +9,9 @@ Does not import torch.
 """
 
 from .budget import RunTime, budget_of, is_over, max_evals
-from .description import differences, identity, versions
+from .description import differences, identity, problem_differences
 from .evaluate import Evaluate
-from .evaluations import Evaluations
+from .evaluations import Evaluations, is_bounded
 from .interrupts import HeldInterrupt, end_interrupted
 from .journal import Journal, JournalError, Row, covered, write_genotype
 from .progress import hypervolume
@@ -30,8 +30,9 @@ __all__ = [
     "end_interrupted",
     "hypervolume",
     "identity",
+    "is_bounded",
     "is_over",
     "max_evals",
-    "versions",
+    "problem_differences",
     "write_genotype",
 ]

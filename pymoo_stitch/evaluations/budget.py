@@ -9,6 +9,9 @@ from pymoo.core.termination import TerminateIfAll, Termination
 from pymoo.termination.max_eval import MaximumFunctionCallTermination
 from pymoo.termination.max_time import TimeBasedTermination
 
+_LIMITS = {"n_max_evals": "evaluations", "n_max_gen": "generations", "max_time": "seconds"}
+"""Attributes of pymoo's terminations."""
+
 
 def max_evals(termination: Termination) -> float:
     """The evaluations after which this termination ends a run for certain; infinite if it does not count them."""
@@ -20,7 +23,14 @@ def max_evals(termination: Termination) -> float:
 
 
 def budget_of(termination: Termination, pop_size: int | None) -> int | None:
-    """The evaluations this termination allows, a generation counting `pop_size`; None if it is not to be known."""
+    """The evaluations this termination allows, a generation counting `pop_size`; None if it is not to be known. A ValueError
+    if it would end a run before it has begun."""
+    for name, what in _LIMITS.items():
+        limit = getattr(termination, name, None)
+        if limit is not None and not limit > 0:
+            raise ValueError(
+                f"the termination allows {limit} {what}, but a run needs at least one: ('n_evals', 2_000)."
+            )
     parts = [budget for part in _parts(termination) if (budget := budget_of(part, pop_size)) is not None]
     if parts:
         return max(parts) if isinstance(termination, TerminateIfAll) else min(parts)

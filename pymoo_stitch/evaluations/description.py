@@ -2,11 +2,8 @@
 
 import inspect
 import json
-import platform
 import re
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import numpy as np
@@ -83,13 +80,43 @@ def _default(kind: type, name: str) -> Any:
 
 
 def differences(old: Any, new: Any, name: str = "") -> list[str]:
-    """Where two descriptions differ, as text. Classes and functions of this package are compared by name: its modules move."""
+    """Where two descriptions differ, as text. Classes and functions of this package are compared by name: its modules move. Of
+    objects of different classes only these are named."""
     if isinstance(old, dict) and isinstance(new, dict):
+        kinds = [str(thing.get("class", "")) for thing in (old, new)]
+        if all(kinds) and _unmoved(kinds[0]) != _unmoved(kinds[1]):
+            short = [kind.rpartition(".")[2] for kind in kinds]
+            old, new = kinds if short[0] == short[1] else short
+            return [f"{name or 'class'} is {old} in the journal and {new} here"]
         names = sorted(old.keys() | new.keys())
         return [
             text for key in names for text in differences(old.get(key), new.get(key), f"{name}.{key}" if name else key)
         ]
     return [] if _unmoved(old) == _unmoved(new) else [f"{name} is {_short(old)} in the journal and {_short(new)} here"]
+
+
+def problem_differences(run: Mapping[str, Any], problem: Problem, own: Mapping[str, Any] | None = None) -> list[str]:
+    """Where the problem of a journal and this one differ, as text; what journals know by a digest, in the words of the problem.
+
+    :param run: what the journal says of its run.
+    :param own: `identity(problem)`, if it is known.
+    """
+    there, here = run.get("words") or {}, words(problem)
+    texts = []
+    for text in differences(run.get("problem"), identity(problem) if own is None else own, "problem"):
+        name = text.partition(" is ")[0]
+        if name not in here:
+            texts.append(text)
+        elif name in there and there[name] != here[name]:
+            texts.append(f"{there[name]} in the journal and {here[name]} here")
+        else:
+            texts.append(f"not the same {here[name]}")
+    return texts
+
+
+def words(problem: Problem) -> dict[str, str]:
+    """What a problem says of what its identity has as digests."""
+    return problem.in_words() if hasattr(problem, "in_words") else {}
 
 
 def _unmoved(value: Any) -> Any:
@@ -116,12 +143,3 @@ def identity(problem: Problem) -> dict[str, Any]:
         )
     names = ("n_var", "n_obj", "n_ieq_constr", "n_eq_constr")
     return {"class": type(problem).__qualname__} | {name: int(getattr(problem, name)) for name in names} | own
-
-
-def versions() -> dict[str, str]:
-    """The versions of what a run depends on."""
-    found = {"python": platform.python_version()}
-    for name in ("pymoo-stitch", "pymoo", "numpy", "torch"):
-        with suppress(PackageNotFoundError):
-            found[name] = version(name)
-    return found

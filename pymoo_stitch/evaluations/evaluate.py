@@ -2,6 +2,7 @@
 
 import time
 from collections import deque
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,11 +18,22 @@ class Evaluate:
     def __init__(self, problem: Problem):
         self.problem = problem
 
-    def __call__(self, x: np.ndarray) -> dict[str, Any]:
-        return self.group(x[None])[0]
+    def __call__(self, x: np.ndarray, needed: float | None = None) -> dict[str, Any]:
+        return self.group(x[None], [needed])[0]
 
-    def group(self, X: np.ndarray) -> list[dict[str, Any]]:
+    def group(
+        self,
+        X: np.ndarray,
+        needed: Sequence[float | None] = (),
+        stopped: Callable[[int], None] = lambda count: None,
+    ) -> list[dict[str, Any]]:
+        """
+        :param needed: for each genotype the second objective that it must reach to matter; None where all is to be known.
+        :param stopped: is called with how many have just stopped because they do not.
+        """
         problem, outs = self.problem, []
+        can_stop = any(error is not None for error in needed)
+        options = {"needed": needed, "stopped": stopped} if can_stop else {}
         if problem.elementwise:
             for x in X:
                 out: dict[str, Any] = {}
@@ -29,11 +41,13 @@ class Evaluate:
                 outs.append({name: np.array([value]) for name, value in out.items()})
         else:
             out = {}
-            problem._evaluate(X, out)
+            problem._evaluate(X, out, **options)
             outs.append(out)
         formatted = [problem._format_dict(out, len(X) // len(outs), ["F", "G", "H"]) for out in outs]
         return [
-            {name: values[i] for name, values in out.items()} for out in formatted for i in range(len(X) // len(outs))
+            {name: values[i] for name, values in out.items() if values[i] is not None}
+            for out in formatted
+            for i in range(len(X) // len(outs))
         ]
 
 
@@ -55,7 +69,7 @@ class Together(Runner):
         self._queue: dict[int, np.ndarray] = {}
         self._done: deque[tuple[int, Result]] = deque()
 
-    def submit(self, f: Function, x: np.ndarray) -> int:
+    def submit(self, f: Function, x: np.ndarray, needed: float | None = None) -> int:
         self._queue[self._submitted] = x
         self._submitted += 1
         return self._submitted - 1

@@ -19,8 +19,9 @@ from pymoo.core.population import Population
 from pymoo.core.problem import Problem
 
 from ..runners import Result, Runner, check_runner
+from ..util.versions import versions
 from .budget import budget_of
-from .description import described, differences, identity, restore, versions
+from .description import described, differences, identity, problem_differences, restore, words
 from .evaluate import Evaluate, Together
 from .interrupts import HeldInterrupt, end_interrupted
 from .journal import Journal, JournalError, Row, covered, write_genotype
@@ -42,6 +43,11 @@ class _Request:
     @property
     def x(self) -> np.ndarray:
         return self.individuals[0].X
+
+    @property
+    def needed(self) -> float | None:
+        """The second objective that it must reach to matter; None if all is to be known of it."""
+        return self.individuals[0].get("needed")
 
 
 class Evaluations(Evaluator):
@@ -65,8 +71,8 @@ class Evaluations(Evaluator):
     ended goes on (but for one on a simulated clock, whose workers had come to rest).
 
     `requested` = `real` + `skipped` + those in flight; `failed` counts those of the real ones that gave no result: their
-    `failed` says why (it is empty for the others), their objectives are the problem's worst, or infinite. `replayed` and
-    `shared` count those of the real ones that came from the journal and from the memo. `interrupted` tells whether Ctrl-C
+    `failed` says why (it is empty for the others), their objectives are the problem's worst, or infinite. `bounded` counts those
+    that stopped because they could not reach what was needed of them, `images` those that were evaluated. `replayed` and `shared` count those of the real ones that came from the journal and from the memo. `interrupted` tells whether Ctrl-C
     ended the run.
 
     A deep copy of one in use shares what was known when it was made, has no journal, and goes its own way from there.
@@ -94,7 +100,8 @@ class Evaluations(Evaluator):
         check_runner(runner)
         self.runner, self.journal, self.memo, self.progress = runner, journal, tuple(memo), progress
         self.count_skipped, self.patience = count_skipped, patience
-        self.requested = self.real = self.skipped = self.failed = self.replayed = self.shared = 0
+        self.requested = self.real = self.skipped = self.failed = self.bounded = self.replayed = self.shared = 0
+        self.images = 0
         self.skipped_in_a_row = 0
         self.interrupted = False
         self.seconds_before = 0.0  # that the run took before it was cut
@@ -122,6 +129,9 @@ class Evaluations(Evaluator):
         """Open the journal and the memo for a run of this algorithm, which has been set up."""
         problem = algorithm.problem
         self._use(problem)
+        has_ease = hasattr(type(problem), "ease")
+        if has_ease:
+            del problem.ease  # that of an earlier run, whose journal may have had another
         own = identity(problem) if self.journal is not None or self.memo else {}  # takes a pass over data and weights
         if self.journal is not None:
             self._open_journal(algorithm, own)
@@ -129,11 +139,15 @@ class Evaluations(Evaluator):
             other = Journal(path, create=False)
             if other.run is None:  # it was cut before it began
                 continue
-            about = (other.run or {}).get("problem")
-            if found := differences(about, own, "problem"):
+            if found := problem_differences(other.run, problem, own):
                 raise JournalError(f"{path} is of another problem and cannot be a memo here: {'; '.join(found)}.")
-            self._others |= {row.key: row.result for row in other.rows() if not row.result["failed"]}
+            for row in other.rows():
+                known = self._others.get(row.key)
+                if not row.result["failed"] and (known is None or is_bounded(known)):
+                    self._others[row.key] = row.result
             other.close()
+        if has_ease:
+            _ = problem.ease  # once, before workers get the problem
         if self.progress:
             self._progress = Progress(algorithm)
 
@@ -181,13 +195,27 @@ class Evaluations(Evaluator):
         if journal.run is None:
             problem = algorithm.problem
             about = {"budget": budget, "begun": datetime.now(UTC).isoformat(), "versions": versions()}
-            about["origin"] = getattr(problem, "origin", None)
+            about |= {"origin": getattr(problem, "origin", None), "words": words(problem)}
+            if hasattr(type(problem), "ease"):
+                about["ease"] = None if problem.ease is None else problem.ease.tolist()
+            if hasattr(problem, "scale"):  # for whoever watches the journal
+                about["scale"] = problem.scale()
             journal.begin(run | about, problem.n_obj, problem.n_ieq_constr, problem.n_eq_constr)
-        elif found := [text for name in run for text in differences(journal.run.get(name), run[name], name)]:
+        elif found := [
+            *problem_differences(journal.run, algorithm.problem, problem_identity),
+            *(
+                text
+                for name in run
+                if name != "problem"
+                for text in differences(journal.run.get(name), run[name], name)
+            ),
+        ]:
             raise JournalError(
                 f"{journal.path} is the journal of another run: {'; '.join(found)}. Start that run again to resume it, "
                 "or choose another file for this one."
             )
+        elif hasattr(type(algorithm.problem), "ease"):
+            algorithm.problem.ease = journal.run.get("ease")
         rows = list(journal.rows())
         begun = datetime.fromisoformat(journal.run["begun"]).timestamp()  # what is older was taken over from other runs
         results = [row.result for row in rows if row.result.get("begun", 0.0) >= begun]
@@ -297,19 +325,28 @@ class Evaluations(Evaluator):
         self._answered.extend(others)
         self._answered_in_a_row = 0
         if self._progress is not None:
-            self._progress.show(self.real)
+            self._progress.show(self.real, is_replayed=self.replayed == self.real)
         return first
 
     def _place(self, runner: Runner) -> None:
         """Decide for each new request where it gets its answer: from other runs' journals, or from the runner."""
         for request in list(self._held.values()):
-            if self._others and self._name(request) in self._others:
+            if self._others and self._says_enough(self._others.get(self._name(request)), request):
                 self._taken.append(request)
             else:
                 journaled = self._replay.result(request.number)
-                f = self._evaluate if journaled is None else lambda x, result=journaled: result
-                self._running[id(runner), runner.submit(f, request.x)] = request
+                f = self._evaluate if journaled is None else lambda x, needed=None, result=journaled: result
+                needed = () if request.needed is None else (request.needed,)  # one's own runner need not know of it
+                self._running[id(runner), runner.submit(f, request.x, *needed)] = request
             del self._held[request.number]
+
+    @staticmethod
+    def _says_enough(result: Result | None, request: _Request) -> bool:
+        """Whether what another run found answers a request: all is known, or that it cannot reach what is needed."""
+        if result is None:
+            return False
+        bound = result.get("bound")
+        return bound is None or (request.needed is not None and bound > request.needed)
 
     @property
     def _evaluate(self) -> Evaluate:
@@ -341,6 +378,8 @@ class Evaluations(Evaluator):
         self.real += 1
         self.n_eval += 1
         self.failed += bool(result["failed"])
+        self.bounded += is_bounded(result)
+        self.images += result.get("images", 0)
         self.skipped_in_a_row = 0
         first, *others = request.individuals
         _answer(first, result)
@@ -478,7 +517,7 @@ class Evaluations(Evaluator):
             self._progress.close()
 
     def __repr__(self) -> str:
-        return f"Evaluations({self.requested:,} requested, {self.real:,} real, {self.skipped:,} skipped, {self.failed:,} failed)"
+        return f"Evaluations({self.requested:,} requested, {self.real:,} real, {self.skipped:,} skipped, {self.failed:,} failed, {self.bounded:,} bounded)"
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Evaluations":
         new = copy.copy(self)
@@ -500,6 +539,11 @@ class Evaluations(Evaluator):
             "_running": {},
             "_taken": deque(),
         }
+
+
+def is_bounded(result: Mapping[str, Any]) -> bool:
+    """Whether an evaluation stopped because it could not reach what was needed of it: its second objective is an estimate."""
+    return result.get("bound") is not None
 
 
 def _answer(individual: Individual, result: Mapping[str, Any]) -> None:

@@ -124,14 +124,14 @@ class Journal:
                 except (TypeError, ValueError, sqlite3.InterfaceError, sqlite3.ProgrammingError) as error:
                     raise JournalError(f"evaluation {number} cannot be written to {self.path}: {error}") from error
 
-    def rows(self) -> Iterator[Row]:
-        """Every evaluation, in order."""
+    def rows(self, first: int = 0) -> Iterator[Row]:
+        """Every evaluation from this one on, in order."""
         if self.run is None:
             return
         with self._errors():
-            cursor = self._db.execute("SELECT * FROM evaluations ORDER BY sequence")
+            cursor = self._db.execute("SELECT * FROM evaluations WHERE sequence >= ? ORDER BY sequence", (first,))
             names = [column[0] for column in cursor.description]
-            for number, values in enumerate(cursor):
+            for number, values in enumerate(cursor, first):
                 row = dict(zip(names, values, strict=True))
                 if row["sequence"] != number:
                     raise JournalError(f"{self.path} lacks evaluation {number}: it was altered.")
@@ -184,9 +184,10 @@ class Journal:
                 "readonly": "It may not be written to. Change its permissions",
                 "unable to open": "It may not be written there. Choose another folder",
                 "locked": "Another process holds it. End that",
-                "not a database": "It is no journal, or is damaged. Choose another file",
                 "malformed": "It is damaged. Restore a copy, or choose another file",
             }
+            if "not a database" in text:
+                raise JournalError(f"{self.path} is not a journal, or is damaged. Name another file.") from error
             remedy = next((advice for sign, advice in remedies.items() if sign in text), "Mend that")
             after = (
                 f"{remedy}, and start the same run again: it goes on behind the last evaluation that was committed."

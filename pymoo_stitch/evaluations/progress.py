@@ -1,7 +1,6 @@
 """How far a search is, for who waits for it."""
 
 import sys
-import time
 import weakref
 from typing import Any
 
@@ -9,32 +8,33 @@ import numpy as np
 from pymoo.core.algorithm import Algorithm
 from pymoo.indicators.hv import Hypervolume
 from pymoo.util.display.output import pareto_front_if_possible
-from tqdm import tqdm
 
 from ..runners import Runner
+from ..util import progress
+from ..util.tables import percent
 from .budget import max_evals
 
 
 class Progress:
-    """A bar on standard error: real evaluations, how many per second, the time that is left, and beside it the
-    hypervolume and the workers' utilisation."""
+    """On standard error: real evaluations, how long one takes, the time that is left, and beside it the hypervolume and the
+    workers' utilisation."""
 
     def __init__(self, algorithm: Algorithm):
         limit = max_evals(algorithm.termination)
-        often = 0.1 if sys.stderr.isatty() else 10.0  # a file should not be filled with bars
-        total = int(limit) if np.isfinite(limit) else None
-        self._bar = tqdm(total=total, unit=" evaluations", dynamic_ncols=True, mininterval=often)
         self._algorithm = weakref.ref(algorithm)  # so that the bar ends with it
         runner = _runner(algorithm)
         if runner is not None and runner.dashboard:
-            self._bar.write(f"Dask's dashboard: {runner.dashboard}", file=sys.stderr)
+            print(f"Dask's dashboard: {runner.dashboard}", file=sys.stderr, flush=True)
+        self._progress = progress.Progress(int(limit) if np.isfinite(limit) else None, "search", "evaluation")
+        self._real = 0
         self._shown: tuple[Any, str] = None, ""
 
-    def show(self, real: int) -> None:
-        """Show that so many evaluations are done."""
-        if time.time() - self._bar.last_print_t >= self._bar.mininterval:
+    def show(self, real: int, is_replayed: bool = False) -> None:
+        """Show that so many evaluations are done; the last ones took no time if they are replayed."""
+        if self._progress.is_due():
             self._note()
-        self._bar.update(real - self._bar.n)
+        self._progress.update(real - self._real, at_once=is_replayed)
+        self._real = real
 
     def _note(self) -> None:
         algorithm, notes = self._algorithm(), {}
@@ -47,13 +47,13 @@ class Progress:
             notes["hypervolume"] = self._shown[1]
         runner = _runner(algorithm)
         if runner is not None:
-            notes["utilisation"] = f"{runner.utilisation:.0%}"
-        self._bar.set_postfix({name: text for name, text in notes.items() if text}, refresh=False)
+            notes["utilisation"] = percent(runner.utilisation)
+        self._progress.note(**{name: text for name, text in notes.items() if text})
 
     def close(self) -> None:
-        if not self._bar.disable:
-            self._note()
-        self._bar.close()
+        self._note()
+        with self._progress:
+            pass
 
 
 def _runner(algorithm: Algorithm) -> Runner | None:

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from .description import differences, versions
+from ..util.versions import versions
+from .description import differences
 from .journal import JournalError, Row, write_genotype
 
 

@@ -9,8 +9,10 @@ import numpy as np
 Result = Mapping[str, Any]
 """What came of an evaluation; of a function that raised an exception, {"failed": reason}."""
 
-Function = Callable[[np.ndarray], Result]
-"""What is evaluated, given a genotype. It may have a method `group(X)` that gives the results of several at once."""
+Function = Callable[..., Result]
+"""What is evaluated, given a genotype, and the second objective that it must reach to matter, if it is submitted with one. It
+may have a method `group(X, needed, stopped)` that returns the results of several at once, and calls `stopped` with how many it
+has no more to do for."""
 
 
 class Runner(ABC):
@@ -33,8 +35,8 @@ class Runner(ABC):
     """The address of a page that shows what the workers do, if there is one."""
 
     @abstractmethod
-    def submit(self, f: Function, x: np.ndarray) -> int:
-        """Queue f(x): its number."""
+    def submit(self, f: Function, x: np.ndarray, needed: float | None = None) -> int:
+        """Queue f(x), or f(x, needed): its number."""
 
     @abstractmethod
     def wait(self, timeout: float | None = None) -> tuple[int, Result] | None:
@@ -79,9 +81,9 @@ def check_runner(runner: Any) -> None:
         )
 
 
-def attempt(f: Function, x: np.ndarray) -> Result:
-    """f(x), or the reason why there is none."""
+def attempt(f: Function, x: np.ndarray, needed: float | None = None) -> Result:
+    """f(x), or f(x, needed); or the reason why there is no result."""
     try:
-        return f(x)
+        return f(x) if needed is None else f(x, needed)
     except Exception as error:
         return {"failed": f"{type(error).__name__}: {error}"}

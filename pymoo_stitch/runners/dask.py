@@ -8,6 +8,7 @@ import os
 import queue
 import re
 import signal
+import sys
 import threading
 import time
 import uuid
@@ -16,17 +17,21 @@ from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import cloudpickle
 import dask
 import numpy as np
-from distributed import Client, Future, KilledWorker, LocalCluster, Nanny, get_worker
+from distributed import Client, Future, KilledWorker, LocalCluster, Nanny, Status, get_worker
 from distributed.diagnostics.plugin import WorkerPlugin
+from tqdm import tqdm
 
 from ..util.digests import digest
 from .base import Function, Result, Runner, attempt
+from .guard import check_guard
 
 TRIES = 3
 """After this many workers that died of a group, each of its genotypes is tried alone, and after as many more it has failed.
@@ -34,6 +39,9 @@ TRIES = 3
 
 DESERTED = 60.0
 """Seconds without a worker after which the user is told."""
+
+PATIENCE = 2.0
+"""Seconds after which the user is told what is waited for."""
 
 TRIM = "MALLOC_TRIM_THRESHOLD_"
 """Above how many free bytes malloc returns memory to the system."""
@@ -47,6 +55,7 @@ class _Job:
     number: int
     function: str  # the name of what is evaluated, by which workers know it
     x: np.ndarray
+    needed: float | None = None
     is_suspect: bool = False  # its worker died
 
 
@@ -71,10 +80,11 @@ class DaskRunner(Runner):
     :param n_workers: how many workers that one has: by default one per GPU, or else one per core.
     :param per_gpu: how many groups a worker of that one evaluates at a time, if it has a GPU.
     :param group: how many genotypes a worker takes at most at a time.
-    :param time_limit: the seconds an evaluation may take, a group as many times longer as it is large; beyond, its worker is
-        ended and replaced.
+    :param time_limit: the seconds an evaluation may take, a group as many times longer as it is large, those that stopped early
+        not counted; beyond, its worker is ended and replaced.
     :param scheduler_file: where the scheduler has written its address.
     :param security: Dask's `Security` object, for a cluster that speaks TLS.
+    :param connect_timeout: the seconds in which the scheduler has to answer; by default Dask's setting, 30.
     """
 
     is_elsewhere = True
@@ -89,6 +99,7 @@ class DaskRunner(Runner):
         time_limit: float | None = 600,
         scheduler_file: str | os.PathLike | None = None,
         security: Any = None,
+        connect_timeout: float | None = None,
     ):
         given = cluster is not None or scheduler_file is not None
         if given and n_workers is not None:
@@ -96,35 +107,51 @@ class DaskRunner(Runner):
         for name, value in (("n_workers", n_workers), ("per_gpu", per_gpu), ("group", group)):
             if value is not None and value < 1:
                 raise ValueError(f"{name} is at least 1, but is {value}.")
-        if time_limit is not None and time_limit <= 0:
-            raise ValueError(f"time_limit is a time in seconds, but is {time_limit}.")
+        for name, value in (("time_limit", time_limit), ("connect_timeout", connect_timeout)):
+            if value is not None and value <= 0:
+                raise ValueError(f"{name} is a time in seconds, but is {value}.")
         if scheduler_file is not None:
             _check_scheduler_file(scheduler_file)
         self.group, self.time_limit = group, time_limit
         self._owned: list[Any] = []  # what is closed in the end, the last first
         if not given:
+            check_guard()
             cluster = _local_cluster(n_workers, per_gpu, time_limit)
             self._owned.append(cluster)
         self._tidies = given  # what was sent: with its own cluster, all goes
         self._address = {"address": cluster, "scheduler_file": scheduler_file, "security": security}
+        self._address["timeout"] = connect_timeout or dask.config.get("distributed.comm.timeouts.connect")
         self._client = cluster if isinstance(cluster, Client) else None
         self._sent: dict[str, str] = {}  # the names of what was sent to the workers, by digest
         self._begin_anew()
-        if not given:
-            self.client.register_plugin(_Uninterrupted())
-        else:
-            _ = self.client  # whether there is a scheduler shows now
+        try:
+            if not given:
+                self.client.register_plugin(_Sheltered())
+            self._look()  # whether there is a scheduler, and whether workers can start, shows now
+        except BaseException:
+            self.close()
+            raise
 
     @property
     def client(self) -> Client:
         """Dask's client. That of an unpickled runner connects when it is first needed."""
         if self._client is None:
+            where = self._address["address"] or f"in {self._address['scheduler_file']}"
+            limit = self._address["timeout"]
+            limit = f"{limit:g} s" if isinstance(limit, int | float) else limit
+            what = f"the Dask scheduler {where} to answer, {limit} at most"
+            what = "worker processes to start" if isinstance(where, _Cluster) else what
+            waiting = threading.Timer(PATIENCE, _tell, [f"Waiting for {what}."])
+            waiting.start()
             try:
                 self._client = Client(**self._address, set_as_default=False)
             except (OSError, TimeoutError, ValueError) as error:
                 self.close()
-                where = self._address["address"] or f"in {self._address['scheduler_file']}"
-                raise ConnectionError(f"there is no Dask scheduler {where}: {error}") from error
+                raise ConnectionError(
+                    f"there is no Dask scheduler {where}, or it did not answer within {limit} (connect_timeout): {error}"
+                ) from None
+            finally:
+                waiting.cancel()
             self._owned.append(self._client)
         return self._client
 
@@ -151,10 +178,10 @@ class DaskRunner(Runner):
         self._look()
         return self._threads
 
-    def submit(self, f: Function, x: np.ndarray) -> int:
+    def submit(self, f: Function, x: np.ndarray, needed: float | None = None) -> int:
         if self._started is None:
             self._started = time.monotonic()
-        self._waiting.append(_Job(self._submitted, self._name_of(f), x))
+        self._waiting.append(_Job(self._submitted, self._name_of(f), x, needed))
         self._submitted += 1
         return self._submitted - 1
 
@@ -197,8 +224,9 @@ class DaskRunner(Runner):
 
     @property
     def dashboard(self) -> str | None:
-        """The address of Dask's dashboard, if there is one."""
-        return self.client.dashboard_link or None
+        """The address of Dask's dashboard, if there is one: that of a cluster of its own needs bokeh."""
+        shows = not isinstance(self.client.cluster, _Cluster) or find_spec("bokeh") is not None
+        return (self.client.dashboard_link or None) if shows else None
 
     def close(self) -> None:
         """End what this runner has started. A cluster that was there remains."""
@@ -231,6 +259,7 @@ class DaskRunner(Runner):
 
     def __getstate__(self) -> dict[str, Any]:
         address = {"address": self.client.scheduler.address, "scheduler_file": None, "security": self.client.security}
+        address["timeout"] = self._address["timeout"]
         return {"group": self.group, "time_limit": self.time_limit, "_address": address}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -258,6 +287,11 @@ class DaskRunner(Runner):
         with suppress(OSError, RuntimeError, TimeoutError):  # that the scheduler is lost is told by wait()
             self._threads = sum(self.client.nthreads().values())
         self._looked = time.monotonic()
+        if not self._threads and isinstance(cluster := self.client.cluster, _Cluster) and cluster.is_dead:
+            raise RuntimeError(
+                f"no worker process of the cluster is left: they ended {cluster.how_workers_ended}. What they wrote is above; "
+                "they need memory, and the same packages and modules as this process."
+            )
         if self._threads:
             self._deserted = self._looked
         elif self._looked - self._deserted > DESERTED:
@@ -284,8 +318,8 @@ class DaskRunner(Runner):
             self._send(group)
 
     def _send(self, group: list[_Job]) -> str:
-        limit = None if self.time_limit is None else self.time_limit * len(group)
-        future = self.client.submit(_evaluate, group[0].function, np.array([job.x for job in group]), limit, pure=False)
+        X, needed = np.array([job.x for job in group]), [job.needed for job in group]
+        future = self.client.submit(_evaluate, group[0].function, X, needed, self.time_limit, pure=False)
         self._in_flight[future.key] = group
         self._futures[future.key] = future
         future.add_done_callback(self._finished.put)  # in a thread of Dask's
@@ -369,34 +403,64 @@ class _Sent(WorkerPlugin):
         return self._function
 
 
-class _Uninterrupted(WorkerPlugin):
-    """Ctrl-C in a terminal reaches all its processes; what becomes of the workers is the search's to say."""
+class _Sheltered(WorkerPlugin):
+    """Ctrl-C in a terminal reaches all its processes; what becomes of the workers is the search's to say. And no worker that is
+    killed leaves a semaphore: progress bars have one to lock a terminal that a worker has not got."""
 
     def setup(self, worker: Any) -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
+        tqdm.set_lock(threading.RLock())
 
 
-def _evaluate(name: str, X: np.ndarray, limit: float | None) -> tuple[str, float, float, list[Result]]:
+def _evaluate(
+    name: str, X: np.ndarray, needed: list[float | None], limit: float | None
+) -> tuple[str, float, float, list[Result]]:
     """What a worker does with a group."""
     worker = get_worker()
-    watchdog = threading.Timer(limit or 0, os._exit, (1,))  # what hangs in a library cannot be ended otherwise
-    watchdog.daemon = True
-    if limit is not None:
-        watchdog.start()
+    watchdog = None if limit is None else _Watchdog(limit, len(X))
     try:
         f = worker.plugins[name].function
         begun = time.time()
         results = None
         if hasattr(f, "group"):
             try:
-                results = f.group(X)
+                results = f.group(X, needed, watchdog.stopped if watchdog else lambda count: None)
             except Exception:
                 results = None  # whose fault it is shows when each is alone
         if results is None:
-            results = [attempt(f, x) for x in X]
+            results = [attempt(f, x, error) for x, error in zip(X, needed, strict=True)]
         return str(worker.name), begun, time.time(), results
     finally:
-        watchdog.cancel()
+        if watchdog is not None:
+            watchdog.end()
+
+
+class _Watchdog:
+    """Ends the process of a group that takes too long: what hangs in a library cannot be ended otherwise.
+
+    :param limit: seconds for each of its members.
+    """
+
+    def __init__(self, limit: float, members: int):
+        self._limit, self._members, self._begun = limit, members, time.monotonic()
+        self._timer = threading.Timer(0, os._exit)
+        self.stopped(0)
+
+    def stopped(self, count: int) -> None:
+        """So many members have no more to do: their time is taken away, but for what has gone."""
+        self.end()
+        self._members -= count
+        left = self._limit * self._members + self._begun - time.monotonic()
+        self._timer = threading.Timer(max(left, self._limit), os._exit, (1,))
+        self._timer.daemon = True
+        self._timer.start()
+
+    def end(self) -> None:
+        self._timer.cancel()
+
+
+def _tell(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
 
 
 def _check_scheduler_file(path: str | os.PathLike) -> None:
@@ -416,12 +480,14 @@ def _local_cluster(n_workers: int | None, per_gpu: int, time_limit: float | None
     gpus = visible_gpus()
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     n_workers = n_workers or len(gpus) or cores
-    settings = {"distributed.scheduler.allowed-failures": TRIES - 1}
+    folder = TemporaryDirectory(prefix="pymoo-stitch-", ignore_cleanup_errors=True)
+    settings = {"distributed.scheduler.allowed-failures": TRIES - 1, "temporary-directory": folder.name}
     if time_limit is not None:
         settings["distributed.scheduler.worker-ttl"] = f"{min(300, time_limit)}s"
     with dask.config.set(settings):
         cluster = _Cluster(
             n_workers=0,
+            local_directory=folder.name,
             threads_per_worker=per_gpu if gpus else 1,
             processes=True,
             host="127.0.0.1",
@@ -430,15 +496,34 @@ def _local_cluster(n_workers: int | None, per_gpu: int, time_limit: float | None
             silence_logs=logging.CRITICAL,  # what ends a worker is told by us, and how they part is of no interest
             env={"OMP_NUM_THREADS": str(max(1, cores // n_workers))},
         )
-        cluster.gpus = gpus
+        cluster.gpus, cluster.folder = gpus, folder
         cluster.scale(n_workers)
         return cluster
 
 
 class _Cluster(LocalCluster):
-    """Each worker sees a single GPU, if there is any."""
+    """Each worker sees a single GPU, if there is any, and writes into a folder that goes with the cluster."""
 
     gpus: list[str] = []  # noqa: RUF012
+    folder: TemporaryDirectory | None = None
+
+    def close(self, *args: Any, **options: Any) -> Any:
+        try:
+            return super().close(*args, **options)
+        finally:
+            if self.folder is not None:
+                self.folder.cleanup()
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether all workers have ended for good."""
+        workers = [self.workers.get(name) for name in self.worker_spec]
+        return bool(workers) and all(w is not None and w.status in (Status.failed, Status.closed) for w in workers)
+
+    @property
+    def how_workers_ended(self) -> str:
+        codes = {nanny.exit_code for nanny in self.workers.values()} - {None}
+        return f"with exit code {' and '.join(map(str, sorted(codes)))}" if codes else "before they had begun"
 
     def new_worker_spec(self) -> dict[Any, Any]:
         ((name, spec),) = super().new_worker_spec().items()
@@ -452,11 +537,22 @@ class _Nanny(Nanny):
     """Workers keep the memory that they free. Dask has them return it at once, which a network asks for again with the
     next layer: on a CPU a third of the time."""
 
+    exit_code: int | None = None
+
     def __init__(self, *args: Any, **options: Any):
         super().__init__(*args, **options)
         if TRIM not in os.environ:
             for environment in (self.pre_spawn_env, self.env):
                 environment.pop(TRIM, None)
+
+    async def start(self) -> "_Nanny":
+        with suppress(Exception):  # its status says so, and the runner tells it: Dask would print it in pages
+            await super().start()
+        return self
+
+    def _on_worker_exit_sync(self, exitcode: int) -> None:
+        self.exit_code = exitcode
+        super()._on_worker_exit_sync(exitcode)
 
 
 def visible_gpus(environ: Mapping[str, str] = os.environ) -> list[str]:

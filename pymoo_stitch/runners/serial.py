@@ -16,14 +16,14 @@ class SerialRunner(Runner):
     n_workers = 1
 
     def __init__(self) -> None:
-        self._queue: deque[tuple[int, Function, np.ndarray]] = deque()
+        self._queue: deque[tuple[int, Function, np.ndarray, float | None]] = deque()
         self._submitted = 0
         self.busy = 0.0
         self._started: float | None = None
 
-    def submit(self, f: Function, x: np.ndarray) -> int:
+    def submit(self, f: Function, x: np.ndarray, needed: float | None = None) -> int:
         self._start()
-        self._queue.append((self._submitted, f, x))
+        self._queue.append((self._submitted, f, x, needed))
         self._submitted += 1
         return self._submitted - 1
 
@@ -31,9 +31,9 @@ class SerialRunner(Runner):
         """An evaluation, once begun, is not interrupted."""
         if not self._queue:
             return None
-        number, f, x = self._queue.popleft()
+        number, f, x, needed = self._queue.popleft()
         begun, start = time.time(), time.perf_counter()
-        result = attempt(f, x)
+        result = attempt(f, x, needed)
         self.busy += time.perf_counter() - start
         return number, {**result, "begun": begun, "ended": time.time()}
 

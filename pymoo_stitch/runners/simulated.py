@@ -10,6 +10,9 @@ import numpy as np
 
 from .base import Function, Result, Runner, attempt
 
+_Job = tuple[Function, np.ndarray, float | None]
+"""A function, a genotype and what is needed of it."""
+
 
 @dataclass(frozen=True)
 class Event:
@@ -60,12 +63,12 @@ class SimulatedRunner(Runner):
 
     def _begin_anew(self) -> None:
         self._free = list(range(self.n_workers))
-        self._queue: deque[tuple[int, float, Function, np.ndarray]] = deque()
-        self._running: list[tuple[float, int, Event, Function, np.ndarray]] = []
+        self._queue: deque[tuple[int, float, _Job]] = deque()
+        self._running: list[tuple[float, int, Event, _Job]] = []
         self._scheduler_free = 0.0
 
-    def submit(self, f: Function, x: np.ndarray) -> int:
-        self._queue.append((self._submitted, self.clock, f, x))
+    def submit(self, f: Function, x: np.ndarray, needed: float | None = None) -> int:
+        self._queue.append((self._submitted, self.clock, (f, x, needed)))
         self._submitted += 1
         self._start()
         return self._submitted - 1
@@ -74,11 +77,11 @@ class SimulatedRunner(Runner):
         """There is no real time to wait for: `timeout` has no effect."""
         if not self._running:
             return None
-        self.clock, number, event, f, x = heapq.heappop(self._running)
+        self.clock, number, event, job = heapq.heappop(self._running)
         self.log.append(event)
         heapq.heappush(self._free, event.worker)
         self._start()
-        return number, {**attempt(f, x), "worker": str(event.worker), "begun": event.begun, "ended": event.ended}
+        return number, {**attempt(*job), "worker": str(event.worker), "begun": event.begun, "ended": event.ended}
 
     def cancel(self) -> None:
         self._in_vain += self._unfinished()
@@ -91,15 +94,15 @@ class SimulatedRunner(Runner):
 
     def _unfinished(self) -> float:
         """Time that has gone into what is running."""
-        return sum(max(0.0, self.clock - event.begun) for _, _, event, _, _ in self._running)
+        return sum(max(0.0, self.clock - event.begun) for _, _, event, _ in self._running)
 
     def _start(self) -> None:
         while self._queue and self._free:
-            number, submitted, f, x = self._queue.popleft()
-            duration = self.duration(x, self._random_state) if callable(self.duration) else self.duration
+            number, submitted, job = self._queue.popleft()
+            duration = self.duration(job[1], self._random_state) if callable(self.duration) else self.duration
             begun = self._scheduler_free = max(self.clock, self._scheduler_free) + self.overhead
             event = Event(number, heapq.heappop(self._free), submitted, begun, begun + duration)
-            heapq.heappush(self._running, (event.ended, number, event, f, x))
+            heapq.heappush(self._running, (event.ended, number, event, job))
 
     def __getstate__(self) -> dict[str, Any]:
         state = self.__dict__ | {"log": list(self.log), "_queue": deque(), "_running": []}

@@ -1,14 +1,12 @@
 """Many cascades scored at once, from what their stages predict, computed once.
 
 Candidates are subnetworks of one space, called by their place in a list. `predict` computes their scores on a split;
-`single_networks` makes a table of the candidates themselves, and `extend` one of all cascades with one more stage: of single
-networks, all ordered pairs. `CascadeTable.front` is what is worth looking at, `evaluate` the same cascades on other images,
-and `follow` what one of them answers for each image, for paired tests.
+`all_cascades` makes a table of the candidates themselves and of all cascades of two of them, or of more. It is made of
+`single_networks` and of `extend`, which adds one more stage. `CascadeTable.front` is what is worth looking at, `evaluate` the
+same cascades on other images, and `follow` what one of them answers for each image, for paired tests.
 
     predictions = predict(problem.engine, candidates, problem.task["selection"])
-    costs = JointCosts(candidates)
-    alone = single_networks(predictions, costs)
-    table = joined([alone, extend(alone, predictions, costs)])
+    table = all_cascades(predictions, JointCosts(candidates))
     for row in table.front():
         cascade = table.build(row, candidates)
 """
@@ -29,6 +27,9 @@ from .split import Split
 DEFERRED = (0.02, 0.04, 0.06, 0.08, 0.10, 0.13, 0.16, 0.20, 0.25, 0.30, 0.40, 0.50)
 """What fractions of the images that get to a stage are deferred by the thresholds that are tried: few enough not to choose
 a threshold by single images."""
+
+MOST = 2 * 10**7
+"""How many cascades are scored at once, at most: a table of them takes 2 GB."""
 
 _CHUNK = 2**25
 """How many numbers are worked on at a time."""
@@ -82,9 +83,7 @@ class Predictions:
 
     def values(self, sums: np.ndarray) -> np.ndarray:
         """The metric [n] of summed statistics [n, …]."""
-        if self.metric in ("accuracy", "pixel_accuracy"):  # millions of them
-            return sums[:, 0] / np.maximum(sums[:, 1], 1)
-        return np.array([METRICS[self.metric].value(torch.as_tensor(row)) for row in sums])
+        return METRICS[self.metric].values(torch.as_tensor(sums)).numpy()
 
 
 @dataclass(frozen=True)
@@ -254,6 +253,30 @@ def single_networks(predictions: Predictions, costs: JointCosts, combine: str = 
     )
 
 
+def all_cascades(
+    predictions: Predictions,
+    costs: JointCosts,
+    *,
+    of: Sequence[int] | None = None,
+    n_stages: int = 2,
+    at_most: float = np.inf,
+    combine: str = "mean",
+) -> CascadeTable:
+    """Candidates alone, then the cascades of each two of them in both orders with each threshold, and so on.
+
+    :param of: the candidates that can be stages, all by default; of the references these are the plain cascades.
+    :param n_stages: how many stages there are at most. Each one more makes several hundred times as many cascades.
+    :param at_most: leaves out what costs more on these images, in expected multiply-adds for one image.
+    """
+    table = single_networks(predictions, costs, combine)
+    table = table.take(np.arange(len(predictions)) if of is None else np.asarray(of))
+    tables = [table.take(table.costs <= at_most)]
+    for _ in range(n_stages - 1):
+        table = extend(tables[-1], predictions, costs, by=of)
+        tables.append(table.take(table.costs <= at_most))
+    return joined(tables)
+
+
 def extend(
     table: CascadeTable,
     predictions: Predictions,
@@ -272,6 +295,11 @@ def extend(
     if len(table) and table.n_stages.min() < table.stages.shape[1]:
         raise ValueError("the cascades to extend must all have the same number of stages.")
     by = np.arange(len(predictions)) if by is None else np.asarray(by)
+    if (count := len(table) * len(by) * len(deferred)) > MOST:
+        raise ValueError(
+            f"up to {count:,} cascades of {table.stages.shape[1] + 1} stages are more than the {MOST:,} that can be scored at "
+            "once: name fewer candidates, or fewer stages."
+        )
     parts = [_extended(table, row, predictions, by, deferred) for row in range(len(table))]
     width = table.stages.shape[1] + 1
     stages, thresholds, fractions, values = (

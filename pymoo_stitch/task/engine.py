@@ -9,6 +9,7 @@ any order."""
 import copy
 import math
 import os
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +19,6 @@ from weakref import WeakKeyDictionary, ref
 import numpy as np
 import torch
 from torch import nn
-from tqdm import tqdm
 
 from ..network import (
     FRESH,
@@ -35,9 +35,11 @@ from ..network import (
     lookup_in_place,
 )
 from ..supernet import Step, Subnetwork
+from ..util.progress import shown
 from .metrics import METRICS
 from .plan import MEAN, Operation, Plan, Program, Value, bytes_of, channels_last, compiled, needed
 from .split import Split
+from .stopping import Stopping, hardest_first
 
 _NAN = "nan"
 """Beside the metrics: whether there was NaN among the predictions."""
@@ -53,12 +55,17 @@ _Measure = Callable[[int, torch.Tensor, torch.Tensor], dict[Any, Any]]
 class Outcome:
     """What came of evaluating one subnetwork: a value for each metric, its share of the time that was taken, and the
     reason if it failed, else nothing. A failed one has the worst value of every metric. `each` has, if asked for, for each
-    metric the statistics of each image [n, …] (see `Metric`)."""
+    metric the statistics of each image [n, …] (see `Metric`).
+
+    `images` is how many were evaluated. One that stopped before the last is *bounded*: `bound` is the best that its first
+    metric can be, whose value is an estimate; the other metrics are not known."""
 
     metrics: dict[str, float]
     seconds: float
     failed: str = ""
     each: dict[str, np.ndarray] = field(default_factory=dict)
+    images: int = 0
+    bound: float | None = None
 
 
 class Engine:
@@ -86,6 +93,8 @@ class Engine:
         self._operations: dict[tuple, Operation] = {}
         self._foldable: dict[int, dict[str, str]] = {}
         self._stitches: WeakKeyDictionary[nn.Module, tuple[list, Operation]] = WeakKeyDictionary()
+        self._resident: WeakKeyDictionary[Split, Split] = WeakKeyDictionary()  # copies of splits on the device
+        self._lock = threading.Lock()  # a worker with a GPU may evaluate several groups at a time
 
     def evaluate(
         self,
@@ -96,6 +105,9 @@ class Engine:
         heads: Sequence[nn.Module | None] | None = None,
         each: bool = False,
         progress: bool = False,
+        ease: np.ndarray | None = None,
+        needed: Sequence[float | None] | None = None,
+        stopped: Callable[[int], None] = lambda count: None,
     ) -> list[Outcome]:
         """The metrics of each subnetwork on a split, in the order given, in one pass over it. A subnetwork that raises
         an error or predicts NaN is an outcome with a reason.
@@ -104,67 +116,103 @@ class Engine:
             default outputs are scores.
         :param each: whether outcomes have the statistics of each image.
         :param progress: shows a progress bar on a terminal, if it takes more than two seconds.
+        :param ease: how easy each image is [n]: the hardest are evaluated first. By default in their order, as is a split that is
+            not kept in memory.
+        :param needed: for each subnetwork the value that the first metric must reach; its evaluation stops when it no longer can.
+            None for what is evaluated in full.
+        :param stopped: is called with how many have just stopped.
         """
         start, metrics = time.perf_counter(), tuple(metrics)
         if unknown := [name for name in metrics if name not in METRICS]:
             raise ValueError(f"there is no metric {unknown[0]!r}; there are {', '.join(METRICS)}.")
+        if heads is not None and self.device.type != "cpu":  # copies: a task's own also goes to workers without a GPU
+            heads = [head and copy.deepcopy(head).to(self.device) for head in heads]
 
         def measure(number: int, output: torch.Tensor, labels: torch.Tensor) -> dict[str, torch.Tensor]:
             if heads is not None and heads[number] is None:
                 raise ValueError("no head can be fitted to it: what it gives for the calibration split is not finite")
-            scores = output if heads is None else heads[number].to(output.device)(output)
+            scores = output if heads is None else heads[number](output)
             found = {name: METRICS[name].each(scores, labels) for name in metrics}
             kept = {(_EACH, name): [rows.cpu()] for name, rows in found.items()} if each else {}
             return {_NAN: output.isnan().any()} | {name: rows.sum(0) for name, rows in found.items()} | kept
 
-        sums, failed = self._sums(subnetworks, split, measure, progress)
+        order = hardest_first(ease) if ease is not None and split.is_kept else None
+        stopping = None if needed is None else _stopping(metrics[0], needed, ease, order)
+
+        def is_over(number: int, found: dict[tuple[int, str], Any], seen: int) -> bool:
+            return stopping is not None and stopping.is_over(number, *found[number, metrics[0]].tolist(), seen)
+
+        sums, failed, seen = self._sums(subnetworks, split, measure, progress, order, is_over, stopped)
         values = [
             {name: METRICS[name].value(sums[number, name].cpu()) for name in metrics if not failed[number]}
             for number in range(len(subnetworks))
         ]
         seconds = (time.perf_counter() - start) / max(1, len(subnetworks))
+        worst = {name: METRICS[name].worst for name in metrics}
         outcomes = []
         for number, found in enumerate(values):
             broken = not failed[number] and sums[number, _NAN].item()
             wrong = [f"its {name} is {value}" for name, value in found.items() if not math.isfinite(value)]
             reason = failed[number] or ("it predicts NaN" if broken else ", ".join(wrong))
-            worst = {name: METRICS[name].worst for name in metrics}
-            rows = {name: torch.cat(sums[number, (_EACH, name)]).numpy() for name in metrics if each and not reason}
-            outcomes.append(Outcome(worst, seconds, reason) if reason else Outcome(found, seconds, each=rows))
+            if reason:
+                outcomes.append(Outcome(worst, seconds, reason, images=seen[number]))
+            elif seen[number] == len(split):
+                place = slice(None) if order is None else np.argsort(order)  # each image's among those evaluated
+                rows = {name: torch.cat(sums[number, (_EACH, name)]).numpy()[place] for name in metrics if each}
+                outcomes.append(Outcome(found, seconds, each=rows, images=seen[number]))
+            else:
+                so_far = *sums[number, metrics[0]].tolist(), seen[number]
+                known = dict.fromkeys(metrics, math.nan) | {metrics[0]: stopping.estimate(*so_far)}
+                outcomes.append(Outcome(known, seconds, images=seen[number], bound=stopping.bound(*so_far)))
         return outcomes
 
     def outputs(self, subnetworks: Sequence[Subnetwork], split: Split) -> list[torch.Tensor | None]:
         """What each subnetwork gives for all images of a split, on the CPU; None where it raises an error."""
-        rows, failed = self._sums(subnetworks, split, lambda number, output, labels: {"rows": [output.cpu()]})
+        rows, failed, _ = self._sums(subnetworks, split, lambda number, output, labels: {"rows": [output.cpu()]})
         return [None if failed[number] else torch.cat(rows[number, "rows"]) for number in range(len(subnetworks))]
 
     def _sums(
-        self, subnetworks: Sequence[Subnetwork], split: Split, measure: _Measure, progress: bool = False
-    ) -> tuple[dict[tuple[int, str], Any], dict[int, str]]:
-        """Whatever `measure` finds in the outputs of each subnetwork, added up over a split, by its number and name; and
-        why there is nothing of some."""
+        self,
+        subnetworks: Sequence[Subnetwork],
+        split: Split,
+        measure: _Measure,
+        progress: bool = False,
+        order: np.ndarray | None = None,
+        is_over: Callable[[int, dict[tuple[int, str], Any], int], bool] = lambda number, sums, seen: False,
+        stopped: Callable[[int], None] = lambda count: None,
+    ) -> tuple[dict[tuple[int, str], Any], dict[int, str], dict[int, int]]:
+        """Whatever `measure` finds in the outputs of each subnetwork, added up over a split, by its number and name; why there
+        is nothing of some; and of how many images it is.
+
+        :param order: as in `Split.batches`.
+        :param is_over: whether a subnetwork needs no more images, given its number, all that was found, and how many it has seen.
+        :param stopped: is called with how many have just come to that.
+        """
         plans = list(self.plans(subnetworks))
         failed = {number: self._too_large(plan) for plan in plans for number in plan.numbers}
+        plans = [plan for plan in plans if not failed[plan.numbers[0]]]
+        seen = dict.fromkeys(failed, 0)
         sums: dict[tuple[int, str], Any] = {}
-        bar = tqdm(
-            split.batches(self.batch_size) if plans else (),
-            desc=f"evaluate on {split.name}",
-            total=math.ceil(len(split) / self.batch_size),
-            unit="batch",
-            disable=None if progress else True,
-            delay=2,
-            leave=False,
-        )
-        for images, labels in bar:
+        batches = self._on_device(split).batches(self.batch_size, order) if plans else ()
+        title = f"evaluate {len(subnetworks):,} network{'s' * (len(subnetworks) != 1)} on {split.name}"
+        n_batches = math.ceil(len(split) / self.batch_size)
+        for images, labels in shown(batches, n_batches, title, "batch", None if progress else False, delay=2):
             if labels is None:
                 raise ValueError(f"the {split.name} split has no labels to evaluate on.")
-            images, labels = self._prepared(images), labels.to(self.device)
+            images, labels = self._prepared(images), labels.to(self.device, non_blocking=True)
             for i, plan in enumerate(plans):
                 for key, value in self._batch_sums(plan, images, labels, measure, failed).items():
                     sums[key] = sums[key] + value if key in sums else value
-                if any(failed[number] for number in plan.numbers):
-                    plans[i] = Plan([program for program in plan.programs if not failed[program.number]])
-        return sums, failed
+                for number in plan.numbers:
+                    seen[number] += len(images)
+                over = {number for number in plan.numbers if failed[number] or is_over(number, sums, seen[number])}
+                if over:
+                    stopped(len(over))
+                    plans[i] = Plan([program for program in plan.programs if program.number not in over])
+            plans = [plan for plan in plans if plan.programs]
+            if not plans:
+                break
+        return sums, failed, seen
 
     def _batch_sums(
         self, plan: "Plan", images: torch.Tensor, labels: torch.Tensor, measure: _Measure, failed: dict[int, str]
@@ -239,6 +287,18 @@ class Engine:
             else:
                 middle = len(group) // 2
                 pending += [group[middle:], group[:middle]]
+
+    def _on_device(self, split: Split) -> Split:
+        """A split as it is evaluated: a copy on the device, where it fits beside a batch, that is made once."""
+        if self.device.type == "cpu" or not split.is_kept or split.nbytes > self.memory:
+            return split
+        with self._lock:
+            try:
+                if split not in self._resident:
+                    self._resident[split] = split.to(self.device)
+            except torch.OutOfMemoryError:  # others use the device, too
+                return split
+            return self._resident[split]
 
     def _prepared(self, images: torch.Tensor) -> torch.Tensor:
         return as_floats(channels_last(images, self.device))
@@ -330,6 +390,16 @@ class Engine:
                 held = lambda: own  # noqa: E731
             self._stitches[stitch] = version, Operation(run=lambda read, images: held()(*read))
         return self._stitches[stitch][1]
+
+
+def _stopping(
+    metric: str, needed: Sequence[float | None], ease: np.ndarray | None, order: np.ndarray | None
+) -> Stopping:
+    if not METRICS[metric].is_mean:
+        raise ValueError(f"{metric} is known only when all images were evaluated: say needed=None.")
+    if ease is None:
+        raise ValueError("evaluations stop by how easy the images are: give ease, too.")
+    return Stopping(needed, ease if order is None else ease[order])
 
 
 def _device_memory(device: torch.device) -> int:

@@ -15,21 +15,27 @@ BINS = 15
 
 @dataclass(frozen=True)
 class Metric:
-    """`each(outputs, labels)` are the statistics of each image of a batch [B, …], `value(sums)` is the metric, given their
-    sum over images.
+    """`each(outputs, labels)` are the statistics of each image of a batch [B, …], `values(sums)` is the metric [n] on n sets
+    of images, given their sums over images [n, …].
 
     Outputs are logits, classes in the second dimension; labels are one class per image [B] or per pixel [B, H, W]. `best`
-    and `worst` are the ends of its range."""
+    and `worst` are the ends of its range. `is_mean` tells that it is the mean over images of values in [0, 1], and its
+    statistics the value and whether the image counts: then it is known what it can become, at best, before all are seen."""
 
     each: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-    value: Callable[[torch.Tensor], float]
+    values: Callable[[torch.Tensor], torch.Tensor]
     best: float = 1.0
     worst: float = 0.0
     dense: bool | None = None  # for labels per pixel only, per image only, or both
+    is_mean: bool = False
 
     def sums(self, outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """The statistics of a batch."""
         return self.each(outputs, labels).sum(0)
+
+    def value(self, sums: torch.Tensor) -> float:
+        """The metric, given the sum of the statistics over images."""
+        return self.values(sums[None]).item()
 
     def error(self, value: float) -> float:
         """What is to be minimised: 1 − value of a metric that should be large, else the value."""
@@ -41,9 +47,9 @@ def _counted(labels: torch.Tensor) -> torch.Tensor:
     return torch.ones_like(labels, dtype=torch.bool)[:, None] if labels.ndim == 1 else (labels != IGNORED).flatten(1)
 
 
-def _mean(sums: torch.Tensor) -> float:
-    total, count = sums.tolist()
-    return total / count if count else 0.0
+def _mean(sums: torch.Tensor) -> torch.Tensor:
+    total, count = sums.unbind(1)
+    return torch.where(count > 0, total / count, 0.0)
 
 
 def _accuracy(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
@@ -65,15 +71,14 @@ def _confusion(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     return torch.bincount(places[counts], minlength=images * classes**2).view(images, classes, classes)
 
 
-def _mean_iou(confusion: torch.Tensor) -> float:
-    both = confusion.diagonal().double()
-    either = confusion.sum(0) + confusion.sum(1) - both
-    present = either > 0
-    return (both[present] / either[present]).mean().item() if present.any() else 0.0
+def _mean_iou(confusion: torch.Tensor) -> torch.Tensor:
+    both = confusion.diagonal(dim1=1, dim2=2).double()
+    either = confusion.sum(1) + confusion.sum(2) - both
+    return torch.where(either > 0, both / either, torch.nan).nanmean(1).nan_to_num()
 
 
-def _bounded_mean(sums: torch.Tensor) -> float:
-    return min(_mean(sums), _WORST_CROSS_ENTROPY)
+def _bounded_mean(sums: torch.Tensor) -> torch.Tensor:
+    return _mean(sums).clamp_max(_WORST_CROSS_ENTROPY)
 
 
 _WORST_CROSS_ENTROPY = 100.0
@@ -105,14 +110,14 @@ def reliability(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     return _reliability(outputs, labels).sum(0)
 
 
-def _calibration_error(sums: torch.Tensor) -> float:
-    count, probability, right = sums
-    return ((probability - right).abs().sum() / count.sum()).item() if count.sum() else 0.0
+def _calibration_error(sums: torch.Tensor) -> torch.Tensor:
+    count, probability, right = sums.unbind(1)
+    return _mean(torch.stack([(probability - right).abs().sum(1), count.sum(1)], 1))
 
 
 METRICS: dict[str, Metric] = {
-    "accuracy": Metric(_accuracy, _mean, dense=False),
-    "pixel_accuracy": Metric(_pixel_accuracy, _mean, dense=True),
+    "accuracy": Metric(_accuracy, _mean, dense=False, is_mean=True),
+    "pixel_accuracy": Metric(_pixel_accuracy, _mean, dense=True, is_mean=True),
     "mean_iou": Metric(_confusion, _mean_iou, dense=True),
     "cross_entropy": Metric(_cross_entropy, _bounded_mean, best=0.0, worst=_WORST_CROSS_ENTROPY),
     "calibration_error": Metric(_reliability, _calibration_error, best=0.0, worst=1.0),

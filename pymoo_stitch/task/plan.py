@@ -91,7 +91,8 @@ def bytes_of(node: Node, images: int) -> int | None:
 
 
 def channels_last(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
-    return tensor.to(device, memory_format=torch.channels_last if tensor.ndim == 4 else torch.contiguous_format)
+    form = torch.channels_last if tensor.ndim == 4 else torch.contiguous_format
+    return tensor.to(device, memory_format=form, non_blocking=True)
 
 
 def compiled(

@@ -1,5 +1,6 @@
 """One split of a task: images and labels in a fixed order, whatever they come from."""
 
+import copy
 import itertools
 import warnings
 from collections.abc import Iterator, Sequence
@@ -8,10 +9,10 @@ from typing import Any
 import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset, SequentialSampler, Subset
-from tqdm import tqdm
 
 from ..network import ImageLimits, Network, are_unit_images, raw
 from ..util.digests import digest
+from ..util.progress import Progress
 from .metrics import IGNORED
 
 CACHE = 2**31
@@ -57,10 +58,34 @@ class Split:
         source = self.source.dataset if isinstance(self.source, DataLoader) else self.source
         return len(source[0]) if isinstance(source, tuple) else len(source)
 
-    def batches(self, batch_size: int) -> Iterator[Batch]:
-        """Images and labels, always in the same batches."""
+    @property
+    def is_kept(self) -> bool:
+        """Whether it is in memory, and not read again at every pass."""
         self._load()
-        for images, labels in self._rebatched(batch_size) if self._kept is None else _cut(self._kept, batch_size):
+        return self._kept is not None
+
+    @property
+    def nbytes(self) -> int:
+        """Of a split that is kept."""
+        return sum(part.nbytes for part in self._kept if part is not None)
+
+    def to(self, device: torch.device) -> "Split":
+        """A split that is kept, on a device."""
+        new = copy.copy(self)
+        new._kept = tuple(None if part is None else part.to(device, non_blocking=True) for part in self._kept)
+        return new
+
+    def batches(self, batch_size: int, order: np.ndarray | None = None) -> Iterator[Batch]:
+        """Images and labels, always in the same batches.
+
+        :param order: which image comes first, second, … [n], of a split that is kept; by default as they are.
+        """
+        if not self.is_kept:
+            batches = self._rebatched(batch_size)
+        else:
+            device = self._kept[0].device
+            batches = _cut(self._kept, batch_size, None if order is None else torch.as_tensor(order, device=device))
+        for images, labels in batches:
             yield images, None if labels is None else labels.long()
 
     def digest(self) -> str:
@@ -95,7 +120,7 @@ class Split:
             (self._kept,) = self._pieces()
             return
         pieces = []
-        with tqdm(total=len(self), desc=f"read {self.name}", disable=None, delay=2, leave=False) as bar:
+        with Progress(len(self), f"read {self.name}", "image", delay=2) as bar:
             for piece in self._pieces():
                 pieces.append(piece)
                 self._check("a sample of the", *piece)
@@ -225,10 +250,11 @@ def _joined(pieces: Sequence[Batch]) -> Batch:
     return torch.cat(images), None if labels[0] is None else torch.cat(labels)
 
 
-def _cut(batch: Batch, size: int) -> Iterator[Batch]:
+def _cut(batch: Batch, size: int, order: torch.Tensor | None = None) -> Iterator[Batch]:
     images, labels = batch
     for at in range(0, len(images), size):
-        yield images[at : at + size], None if labels is None else labels[at : at + size]
+        part = slice(at, at + size) if order is None else order[at : at + size]
+        yield images[part], None if labels is None else labels[part]
 
 
 def _path(dataset: Any, number: int) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..network import Network
+from ..util.words import did_you_mean
 from .heads import Head
 from .metrics import METRICS
 from .split import Split
@@ -54,6 +55,7 @@ class Task:
         if wrong := [name for name in self.metrics if name not in fitting]:
             raise ValueError(
                 f"there is no metric {wrong[0]!r} for labels per {'pixel' if dense else 'image'}; there are {', '.join(fitting)}."
+                + did_you_mean(wrong[0], fitting)
             )
         self.all_metrics = tuple(dict.fromkeys([*self.metrics, *fitting]))
         if head is not None and (isinstance(head, type) or not hasattr(head, "fit") or not hasattr(head, "n_classes")):

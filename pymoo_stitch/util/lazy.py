@@ -1,7 +1,7 @@
 """Names of a package that are imported when they are first used."""
 
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib import import_module
 from typing import Any
 
@@ -26,3 +26,30 @@ def lazy(
 
     names = sorted(home_of)
     return get, lambda: sorted({*vars(sys.modules[package]), *names}), names
+
+
+class LazyMapping(Mapping[str, Any]):
+    """Values by name, each imported when it is first looked up.
+
+    :param package: in which the modules are.
+    :param homes: for each name, the module and what it is called there.
+    """
+
+    def __init__(self, package: str, homes: Mapping[str, tuple[str, str]]):
+        self._package, self.homes = package, homes
+
+    def __getitem__(self, name: str) -> Any:
+        module, attribute = self.homes[name]
+        return getattr(import_module(f".{module}", self._package), attribute)
+
+    def __contains__(self, name: object) -> bool:  # without importing it, as Mapping's own would
+        return name in self.homes
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.homes)
+
+    def __len__(self) -> int:
+        return len(self.homes)
+
+    def __repr__(self) -> str:
+        return f"<{', '.join(self)}>"

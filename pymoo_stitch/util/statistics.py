@@ -18,8 +18,8 @@ LEVEL = 0.05
 RESAMPLES = 1_000
 """Of a bootstrap."""
 
-Value = Callable[[np.ndarray], float]
-"""A measure as a function of summed statistics."""
+Values = Callable[[np.ndarray], np.ndarray]
+"""A measure [m] as a function of summed statistics [m, …]."""
 
 
 @dataclass(frozen=True)
@@ -68,34 +68,35 @@ def mcnemar(first: np.ndarray, second: np.ndarray) -> Paired:
     return Paired((won - lost) / n, middle - half, middle + half, float(p_value))
 
 
-def bootstrap(rows: np.ndarray, value: Value) -> tuple[float, float]:
-    """The 95 % percentile interval over images, the same every time.
+def bootstrap(rows: np.ndarray, values: Values) -> tuple[float, float]:
+    """The 95 % interval over images, the same every time: the percentiles of resamples, less what these are too large or too
+    small by in the mean. A calibration error, say, is larger on resampled images than on these, as it is larger on
+    these than on all images; the interval is that of what as many other images would show.
 
     :param rows: statistics [n, …].
     """
-    found = _resampled(rows, value)
-    low, high = np.quantile(found, (LEVEL / 2, 1 - LEVEL / 2))
+    found = _resampled(rows, values)
+    low, high = np.quantile(found, (LEVEL / 2, 1 - LEVEL / 2)) + values(rows.sum(0)[None])[0] - found.mean()
     return float(low), float(high)
 
 
-def paired_bootstrap(first: np.ndarray, second: np.ndarray, value: Value) -> Paired:
+def paired_bootstrap(first: np.ndarray, second: np.ndarray, values: Values) -> Paired:
     """Both networks on the same resampled images.
 
     :param first, second: statistics [n, …].
-    :param value: larger is better.
+    :param values: larger is better.
     """
-    found = _resampled(first, value) - _resampled(second, value)
-    difference = value(first.sum(0)) - value(second.sum(0))
+    found = _resampled(first, values) - _resampled(second, values)
+    one, other = values(np.stack([first.sum(0), second.sum(0)]))
     low, high = np.quantile(found, (LEVEL / 2, 1 - LEVEL / 2))
     tail = 1 + min((found <= 0).sum(), (found >= 0).sum())
-    return Paired(difference, float(low), float(high), float(min(1.0, 2 * tail / (len(found) + 1))))
+    return Paired(float(one - other), float(low), float(high), float(min(1.0, 2 * tail / (len(found) + 1))))
 
 
-def _resampled(rows: np.ndarray, value: Value) -> np.ndarray:
+def _resampled(rows: np.ndarray, values: Values) -> np.ndarray:
     """The measure on each of `RESAMPLES` resamples of the images."""
     n = len(rows)
-    sums = _weights(n) @ rows.reshape(n, -1).astype(float)
-    return np.array([value(total.reshape(rows.shape[1:])) for total in sums])
+    return values((_weights(n) @ rows.reshape(n, -1).astype(float)).reshape(RESAMPLES, *rows.shape[1:]))
 
 
 @lru_cache(maxsize=4)
@@ -114,3 +115,8 @@ def holm(p_values: Sequence[float]) -> list[float]:
         highest = max(highest, min(1.0, (len(p_values) - rank) * p_values[i]))
         corrected[i] = float(highest)
     return corrected
+
+
+def decimals(n: int, *, paired: bool = False) -> int:
+    """How many decimals of a fraction so many images support; of the difference of two on the same images, one image's."""
+    return max(2, math.ceil(math.log10(n) if paired else math.log10(n) / 2 + 1))

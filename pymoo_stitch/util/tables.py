@@ -14,5 +14,10 @@ def table(rows: Sequence[Sequence[str]]) -> list[str]:
     return [lines[0], "─" * max(map(len, lines)), *lines[1:]]
 
 
+def percent(fraction: float) -> str:
+    """0.354 as 35 %."""
+    return f"{100 * fraction:.0f} %"
+
+
 def _is_number(cell: str) -> bool:
-    return not cell or (cell[0].isdigit() and not set(cell) - set("0123456789,.%e+-–"))
+    return not cell or (cell[0].isdigit() and not set(cell) - set("0123456789,.% e+-–"))
