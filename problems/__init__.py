@@ -10,7 +10,7 @@ import importlib.util
 import os
 import sys
 import types
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable
 from inspect import Parameter, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Union, get_args, get_origin
@@ -18,6 +18,9 @@ from typing import TYPE_CHECKING, Any, Union, get_args, get_origin
 import cloudpickle
 
 from ..util.digests import digest
+from ..util.lazy import LazyMapping
+from ..util.words import did_you_mean
+from .sources import Source, path_of, read_source
 
 if TYPE_CHECKING:
     from ..problem import StitchProblem
@@ -25,43 +28,26 @@ if TYPE_CHECKING:
 __all__ = ["PROBLEMS", "get_problem", "parse_options"]
 
 
-class _Problems(Mapping[str, Callable[..., "StitchProblem"]]):
-    """The functions that make problems, by name, each imported when it is first looked up: what they need (torch, timm)
-    takes seconds to import.
-
-    :param homes: for each name, the module of this package and the function in it.
-    """
-
-    def __init__(self, homes: dict[str, tuple[str, str]]):
-        self._homes = homes
-
-    def __getitem__(self, name: str) -> Callable[..., "StitchProblem"]:
-        module, function = self._homes[name]
-        return getattr(importlib.import_module(f".{module}", __name__), function)
-
-    def __contains__(self, name: object) -> bool:  # without importing it, as Mapping's own would
-        return name in self._homes
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._homes)
-
-    def __len__(self) -> int:
-        return len(self._homes)
-
-    def __repr__(self) -> str:
-        return f"<problems {', '.join(self)}>"
-
-
-PROBLEMS = _Problems(
+PROBLEMS = LazyMapping(
+    __name__,
     {
         "digits": ("digits", "problem"),
         "cifar10": ("cifar10", "problem"),
         "imagenet-a": ("imagenet", "pair_a"),
         "imagenet-b": ("imagenet", "pair_b"),
         "voc": ("voc", "problem"),
-    }
+    },
 )
-"""The problems there are, by name. A command line shows their docstrings, and reads options by their annotations."""
+"""The functions that make problems, by name. A command line shows their docstrings, and reads options by their annotations."""
+
+SUMMARIES = {
+    "digits": "Two small networks for scikit-learn's handwritten digits, trained on the spot; needs no download.",
+    "cifar10": "ResNet-20 and ResNet-56 trained on CIFAR-10, from files in a folder.",
+    "imagenet-a": "Pair (a) of the paper: timm's ResNet-152 and EfficientNet-B4 on ImageNet, at 224.",
+    "imagenet-b": "Pair (b) of the paper: timm's ResNet-50 and ResNeXt-50 (32×4d) on ImageNet, at 224.",
+    "voc": "The paper's segmentation pair: torchvision's DeepLabV3 with MobileNetV3-Large and ResNet-50 on PASCAL VOC, at 520.",
+}
+"""The first lines of their docstrings, for who does not want to wait until they are imported."""
 
 
 def get_problem(name: str | os.PathLike, **options: Any) -> "StitchProblem":
@@ -97,7 +83,9 @@ def parse_options(name: str | os.PathLike, texts: Iterable[str]) -> dict[str, An
     for text in texts:
         key, equals, value = text.partition("=")
         if not equals or not key:
-            raise ValueError(f"an option is given as name=value, but {text!r} is not. {_options_of(name, function)}")
+            raise ValueError(
+                f"an option is given as name=value, but {text!r} is not. {_options_of(name, _named_options(function))}"
+            )
         if key in options:
             raise ValueError(f"the option {key} is given more than once.")
         options[key] = _parsed(name, key, value, _types(name, function, key))
@@ -107,20 +95,44 @@ def parse_options(name: str | os.PathLike, texts: Iterable[str]) -> dict[str, An
 # -------------------------------------------------------------------------------------------------- problems by name
 
 
+def source_of(name: str | os.PathLike) -> Source | None:
+    """What the source of a problem says of it, without running it; None if that is not to be seen there. A ValueError or
+    FileNotFoundError if there is no such problem."""
+    text = os.fspath(name)
+    if text in PROBLEMS:
+        module, _ = PROBLEMS.homes[text]
+        return read_source(path_of(module))
+    return read_source(_path_of_own(text))
+
+
+def check_options(name: str | os.PathLike, texts: Iterable[str]) -> None:
+    """A ValueError if there is no such problem, or it has no such options: at once, as far as the source tells."""
+    source = source_of(name)
+    for key, equals, _ in (text.partition("=") for text in texts):
+        if source and equals and key not in source.options and not source.takes_any:
+            raise ValueError(_no_option(os.fspath(name), key, source.options))
+
+
 def find(name: str | os.PathLike) -> tuple[str, Callable[..., "StitchProblem"]]:
     """A problem's canonical name, of a file its absolute path, and the function that makes it."""
     text = os.fspath(name)
     if text in PROBLEMS:
         return text, PROBLEMS[text]
+    path = _path_of_own(text)
+    return str(path), _own(path)
+
+
+def _path_of_own(text: str) -> Path:
+    """Where a user's file is."""
     if not text.endswith(".py"):
         raise ValueError(
             f"there is no problem {text!r}; there are {', '.join(PROBLEMS)}, and your own: name a .py file that defines "
-            "problem(**options)."
+            f"problem(**options).{did_you_mean(text, PROBLEMS)}"
         )
     path = Path(text).absolute()
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path} to take a problem from.")
-    return str(path), _own(path)
+    return path
 
 
 def _own(path: Path) -> Callable[..., "StitchProblem"]:
@@ -168,7 +180,7 @@ def _types(name: str, function: Callable, key: str) -> tuple[type, ...]:
     more = next((p for p in parameters.values() if p.kind is Parameter.VAR_KEYWORD), None)
     found = parameters.get(key, more)
     if found is None or found.kind in (Parameter.VAR_POSITIONAL, Parameter.POSITIONAL_ONLY):
-        raise ValueError(f"{name} has no option {key!r}. {_options_of(name, function)}")
+        raise ValueError(_no_option(name, key, _named_options(function)))
     annotation = found.annotation
     if isinstance(annotation, str):
         try:
@@ -188,13 +200,18 @@ def _types(name: str, function: Callable, key: str) -> tuple[type, ...]:
     return members
 
 
-def _options_of(name: str, function: Callable) -> str:
-    named = [
-        key
-        for key, p in _parameters(function).items()
-        if p.kind in (Parameter.KEYWORD_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
-    ]
-    return f"The options of {name} are {', '.join(named)}." if named else f"{name} has no options."
+def _named_options(function: Callable) -> list[str]:
+    named = (Parameter.KEYWORD_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+    return [key for key, p in _parameters(function).items() if p.kind in named]
+
+
+def _options_of(name: str, named: Iterable[str]) -> str:
+    listed = ", ".join(named)
+    return f"The options of {name} are {listed}." if listed else f"{name} has no options."
+
+
+def _no_option(name: str, key: str, named: Iterable[str]) -> str:
+    return f"{name} has no option {key!r}. {_options_of(name, named)}{did_you_mean(key, named)}"
 
 
 def _check_complete(name: str, function: Callable, options: dict[str, Any]) -> None:
@@ -206,7 +223,9 @@ def _check_complete(name: str, function: Callable, options: dict[str, Any]) -> N
     ]
     if missing:
         plural = "s" if len(missing) > 1 else ""
-        raise ValueError(f"{name} needs the option{plural} {' and '.join(missing)}. {_options_of(name, function)}")
+        raise ValueError(
+            f"{name} needs the option{plural} {' and '.join(missing)}. {_options_of(name, _named_options(function))}"
+        )
 
 
 def _checked(name: str, function: Callable, key: str, value: Any) -> Any:

@@ -14,7 +14,7 @@ from ..supernet import Supernet
 from ..task import Task
 from . import supernets
 
-RECIPE = 2
+RECIPE = 3
 """To be raised when supernets of this problem come out differently, so that kept ones are not used any more."""
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")

@@ -13,7 +13,6 @@ import torch
 from timm.data import ImageNetInfo
 from torch import nn
 from torch.utils.data import Dataset
-from tqdm import tqdm
 
 from ..network import Network
 from ..problem import StitchProblem
@@ -21,10 +20,11 @@ from ..supernet import Supernet
 from ..task import Task
 from ..task.data import image_files, image_folder
 from ..util.digests import digest
+from ..util.progress import shown
 from . import supernets
 from .paper import check_counts, fit_options, said_sizes, seeded
 
-RECIPE = 2
+RECIPE = 3
 """To be raised when supernets of these problems come out differently, so that kept ones are not used any more."""
 
 PAIRS = {"imagenet-a": ("resnet152", "efficientnet_b4"), "imagenet-b": ("resnet50", "resnext50_32x4d")}
@@ -130,7 +130,7 @@ def _supernet(name: str, images: Dataset, size: int, options: dict, seed: int, p
         example = torch.rand(1, 3, size, size, generator=torch.Generator().manual_seed(0))
         networks = [
             Network.from_module(module, example, name=network, normalize="timm")
-            for network, module in tqdm(modules.items(), desc="import", unit="network", disable=None, leave=False)
+            for network, module in shown(modules.items(), len(modules), "import", "network")
         ]
         supernet = Supernet.build(networks)
         supernet.fit(images, **options)

@@ -8,13 +8,18 @@ May import: `util`, `supernet`, `runners`, `evaluations`, `algorithms`, `problem
 import errno
 import importlib
 import os
+import signal
 import sys
+import threading
 import traceback
 import warnings
-from collections.abc import Sequence
+from argparse import Namespace
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
-from .exits import ERROR, INTERRUPTED, USAGE
+from .checks import check
+from .exits import ERROR, INTERRUPTED, TERMINATED, USAGE
 from .parser import make_parser
 
 _EXPECTED = (ValueError, TypeError, RuntimeError, OSError, ImportError)
@@ -30,8 +35,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return USAGE
     warnings.showwarning = _show_warning
     try:
-        # What a command needs is imported when it is run: torch takes seconds, and `--help` should not.
-        command = getattr(importlib.import_module("pymoo_stitch.cli.commands"), options.command)
+        with _ended_by_sigterm():
+            return _run(options)
+    except SystemExit as end:
+        if end.code == TERMINATED:
+            print("\nTerminated. What a journal holds is kept: the same command goes on from there.", file=sys.stderr)
+        return end.code
+
+
+def _run(options: Namespace) -> int:
+    try:
+        # What a command needs is imported when it is run: torch takes seconds, and what is wrong shows at once.
+        check(options)
+        home = {"info": "info", "watch": "watching"}.get(options.command, "commands")
+        command = getattr(importlib.import_module(f"pymoo_stitch.cli.{home}"), options.command)
         return command(options) or 0
     except KeyboardInterrupt:
         print("\nInterrupted. What a journal holds is kept: the same command goes on from there.", file=sys.stderr)
@@ -44,6 +61,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
             traceback.print_exc()
         print(f"pymoo-stitch {options.command}: {_message(error)}", file=sys.stderr)
         return ERROR
+
+
+@contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """SIGTERM, by which clusters end what has taken too long, ends a command as an error would: workers are ended, and nothing
+    is left in temporary folders."""
+
+    def end(*_: object) -> None:
+        raise SystemExit(TERMINATED)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _message(error: Exception) -> str:

@@ -1,14 +1,10 @@
 """What each command of the command line does, given its options. Each returns an exit code, None for success."""
 
-import inspect
-import json
 import os
-import re
 import shlex
 import sys
-import textwrap
 from argparse import Namespace
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -20,10 +16,11 @@ from pymoo.termination.collection import TerminationCollection
 from pymoo.termination.max_eval import MaximumFunctionCallTermination
 
 from ..algorithms import ALGORITHMS
-from ..evaluations import Evaluations, JournalError, RunTime, versions
+from ..evaluations import Evaluations, JournalError, RunTime
 from ..problem import StitchProblem
-from ..problems import PROBLEMS, find, get_problem, parse_options
+from ..problems import PROBLEMS, get_problem, parse_options, source_of
 from ..report import (
+    Measured,
     Point,
     Report,
     Run,
@@ -37,9 +34,10 @@ from ..report import (
 )
 from ..report import compare as run_all
 from ..runners import DaskRunner
-from ..supernet import Cascade, Subnetwork, Supernet, check_path, read_about
-from ..util.files import check_place
+from ..supernet import Cascade, Subnetwork, Supernet, check_path
+from ..util.statistics import decimals
 from ..util.tables import table
+from .checks import origin_of, problem_named
 from .exits import INTERRUPTED
 
 # -------------------------------------------------------------------------------------------------------- the whole way
@@ -72,7 +70,7 @@ def demo(options: Namespace) -> None:
     _say("\n4. A network to take home, of at most 40 % of the ensemble's cost, chosen on the selection images\n")
     chosen = to_take_home(report)
     written = [*report.write(folder, chosen), _export(report, chosen, folder / "network.pt2")]
-    _say("\nWritten:\n" + "\n".join(f"  {path}" for path in [*(run.path for run in runs), *written]))
+    _say_written([*(run.path for run in runs), *written])
 
 
 def to_take_home(report: Report, most: float = 0.4) -> Point:
@@ -86,39 +84,20 @@ def to_take_home(report: Report, most: float = 0.4) -> Point:
 # ------------------------------------------------------------------------------------------------------------ one by one
 
 
-def info(options: Namespace) -> None:
-    what = options.what
-    if what is None:
-        rows = [["problem", "what it is"], *([name, _first_line(make)] for name, make in PROBLEMS.items())]
-        _say("\n".join(table(rows)), "")
-        _say("algorithms: " + ", ".join(ALGORITHMS))
-        _say("versions: " + ", ".join(f"{name} {number}" for name, number in versions().items()))
-        _say("device: " + (torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"))
-    elif what in PROBLEMS or what.endswith(".py"):
-        _, make = find(what)
-        text, *parameters = re.split(r"^:param ", inspect.getdoc(make) or what, flags=re.MULTILINE)
-        said = {name: " ".join(rest.split()) for name, _, rest in (part.partition(":") for part in parameters)}
-        _say(text.rstrip(), "", "Options, as --option NAME=VALUE:")
-        for name, kind, default in _options_of(make):
-            _say(textwrap.fill(f"{name} ({kind}, {default}): {said.get(name, '')}", 110, subsequent_indent="    "))
-    elif not Path(what).is_file():
-        raise ValueError(f"there is no problem and no file {what!r}. Problems: {', '.join(PROBLEMS)}.")
-    elif Path(what).suffix in (".pt2", ".onnx"):
-        _say(json.dumps(read_about(what), indent=2, ensure_ascii=False))
-    elif _is_database(what):
-        _say("\n".join(_about_run(Run.read(what))))
-    else:
-        _say(Supernet.load(what).summary())
-
-
 def build(options: Namespace) -> None:
-    check_place(options.output)
     space = _problem(options).space
     supernet = space.basis  # of a family, the supernet it lists
     if not isinstance(supernet, Supernet):
         raise ValueError(f"{options.problem} searches no supernet that could be saved, but {space!r}.")
     supernet.save(options.output)
-    _say(supernet.summary(), "", f"Saved to {options.output}.")
+    _say(supernet.summary(), "", f"Saved to {options.output}. {_use_of_supernet(options)}")
+
+
+def _use_of_supernet(options: Namespace) -> str:
+    source = source_of(options.problem)
+    if source and "supernet" in source.options:
+        return f"To search it: pymoo-stitch search {options.problem} --option supernet={options.output}"
+    return f"To search it, take it in problem() of your file: Supernet.load({str(options.output)!r})"
 
 
 def search(options: Namespace) -> int | None:
@@ -142,15 +121,13 @@ def resume(options: Namespace) -> int | None:
 
 
 def report(options: Namespace) -> None:
-    Path(options.output).mkdir(parents=True, exist_ok=True)
     made = _report(options)
     print(made)
     asked = any(value is not None for value in (options.key, options.at_most, options.at_least))
     chosen = _choose(made, options) if asked else made.recommended
     if chosen is not None:
         _say("", f"Drawing {chosen.name}:", _description(chosen.network))
-    written = made.write(options.output, chosen)
-    _say("\nWritten:\n" + "\n".join(f"  {path}" for path in written))
+    _say_written(made.write(options.output, chosen))
 
 
 def export(options: Namespace) -> None:
@@ -179,7 +156,7 @@ def compare(options: Namespace) -> None:
         )
     made = Report(runs, problem)
     print(made)
-    _say("\nWritten:\n" + "\n".join(f"  {path}" for path in made.write(options.output)))
+    _say_written(made.write(options.output))
 
 
 # ------------------------------------------------------------------------------------------------------------ their parts
@@ -190,19 +167,9 @@ def _problem(options: Namespace) -> StitchProblem:
 
 
 def _problem_of(runs: Sequence[Run], options: Namespace) -> StitchProblem:
-    """The problem that runs say they are of. A file is only run if the user names it: a journal is data."""
-    origin = runs[0].origin
-    if options.problem is None:
-        if origin is None:
-            raise ValueError(
-                f"{runs[0].path} does not tell its problem, which a script made. Put it into a .py file with a function "
-                "problem(), and name that with --problem; or use Run, Report and export in the script."
-            )
-        if origin["name"] not in PROBLEMS:
-            raise ValueError(
-                f"{runs[0].path} is of the problem in {origin['name']}. If you trust it, add --problem {origin['name']}."
-            )
-    name = options.problem or origin["name"]
+    """The problem that runs say they are of."""
+    origin = origin_of([run.about for run in runs])
+    name = problem_named(origin, options)
     given = parse_options(name, options.option)
     return get_problem(name, **((origin["options"] if origin else {}) | given))
 
@@ -224,6 +191,7 @@ def _search(
         raise ValueError(
             f"{journal} has {len(run):,} evaluations already, more than the budget of {budget:,}. Ask for more."
         )
+    _say(f"To watch it in a browser: {shlex.join(['pymoo-stitch', 'watch', str(journal)])}")
     with _runner(options) as runner:
         evaluations = Evaluations(runner=runner, journal=journal, memo=memo, progress=True)
         try:
@@ -243,16 +211,18 @@ def _search(
         return INTERRUPTED
     print(Report([Run.read(journal)], problem, test=False))
     counts = f"{evaluations.real:,} evaluations ({evaluations.replayed:,} of them from the journal, {evaluations.shared:,} from others)"
-    _say(f"\n{counts}, {evaluations.skipped:,} skipped, {evaluations.failed:,} failed.")
-    if budget and evaluations.real < budget and not evaluations.interrupted and not options.time:
+    _say(
+        f"\n{counts}, {evaluations.skipped:,} skipped, {evaluations.failed:,} failed, {evaluations.bounded:,} stopped early."
+    )
+    if evaluations.interrupted:
+        _say(f"Interrupted. Go on: pymoo-stitch resume {again}")
+        return INTERRUPTED
+    if budget and evaluations.real < budget and not options.time:
         _say(
             f"That is less than the budget of {budget:,}: nothing new was found any more, or there is no more to find."
         )
     elif evaluations.real < (size := result.algorithm.pop_size):
         _say(f"That is less than the population of {size}: ask for more, or for a smaller one (--pop-size).")
-    if evaluations.interrupted:
-        _say(f"Interrupted. Go on: pymoo-stitch resume {again}")
-        return INTERRUPTED
     _say(f"The run is in {journal}. Next: pymoo-stitch report {again}")
     return None
 
@@ -280,8 +250,8 @@ def _runner(options: Namespace) -> Iterator[DaskRunner | None]:
 
 def _report(options: Namespace, *, test: bool = True) -> Report:
     runs = [Run.read(path) for path in options.journals]
-    one_stitch = getattr(options, "one_stitch", False)
-    return Report(runs, _problem_of(runs, options), test=test, one_stitch=one_stitch)
+    cascades = {"one_stitch": getattr(options, "one_stitch", False), "n_stages": getattr(options, "stages", 2)}
+    return Report(runs, _problem_of(runs, options), test=test, **cascades)
 
 
 def _choose(report: Report, options: Namespace) -> Point:
@@ -305,8 +275,7 @@ def _export(
             if chosen.F[report.deciding][1] > problem.hv_ref_point[1]:
                 _say("This is far worse than the networks it is made of: search longer.", "")
             _say(f"On {report.deciding} images: {in_words(chosen, report.deciding)}.", "")
-    columns = report.measure(network)
-    metrics = columns
+    columns = measured = report.measured(network)
     stages = network.stages if isinstance(network, Cascade) else [network]
     if retrain and not network.n_stitches:
         _say("It uses no stitch: there is nothing to retrain.", "")
@@ -315,21 +284,33 @@ def _export(
             if stage.n_stitches:
                 stage.retrain(_calibration_images(problem, "retrain"), samples=retrain)
         network = _with_new_thresholds(report, network)
-        metrics = report.measure(network)
-        columns = columns | {f"{split}, retrained": values for split, values in metrics.items()}
+        measured = report.measured(network)
+        columns = columns | {f"{split}, retrained": one for split, one in measured.items()}
     if recalibrate and not any(stage.norms_after_stitches() for stage in stages):
         _say("It has no batch norm after a stitch: there is nothing to recalibrate.", "")
     elif recalibrate:
-        network, after = _recalibrate(report, network, metrics, recalibrate)
+        network, after = _recalibrate(report, network, measured, recalibrate)
         if after is not None:
-            metrics = after
-            columns = columns | {f"{split}, recalibrated": values for split, values in metrics.items()}
-    rows = [[name, *(f"{values[name]:.4f}" for values in columns.values())] for name in problem.task.all_metrics]
-    _say("\n".join(table([["", *columns], *rows])), "")
+            measured = after
+            columns = columns | {f"{split}, recalibrated": one for split, one in measured.items()}
+    rows = [
+        [
+            name,
+            *(_with_interval(one, name, len(problem.task[title.partition(",")[0]])) for title, one in columns.items()),
+        ]
+        for name in problem.task.all_metrics
+    ]
+    _say("\n".join(table([["", *columns], *rows])), "In parentheses: 95 % intervals.", "")
+    metrics = {split: dict(one.metrics) for split, one in measured.items()}
     network.export(path, classes=problem.task.classes, metrics=metrics)
     use = f" To use it: torch.export.load({str(path)!r}).module()(images)" if str(path).endswith(".pt2") else ""
     _say(f"Saved to {path}.{use}")
     return Path(path)
+
+
+def _with_interval(measured: Measured, metric: str, images: int) -> str:
+    value, low, high = (f"{x:.{decimals(images)}f}" for x in (measured.metrics[metric], *measured.interval(metric)))
+    return f"{value} ({low}–{high})"
 
 
 def _with_new_thresholds(report: Report, network: Subnetwork | Cascade) -> Subnetwork | Cascade:
@@ -351,24 +332,25 @@ def _description(network: Subnetwork | Cascade) -> str:
 
 
 def _recalibrate(
-    report: Report, network: Subnetwork | Cascade, before: Mapping[str, Mapping[str, float]], samples: int
-) -> tuple[Subnetwork | Cascade, dict[str, dict[str, float]] | None]:
+    report: Report, network: Subnetwork | Cascade, before: Mapping[str, Measured], samples: int
+) -> tuple[Subnetwork | Cascade, dict[str, Measured] | None]:
     """Recalibrate a network, or the stages of a cascade, if that makes it better on the deciding split: the network, and
-    its metrics then."""
+    what is measured then."""
     problem, split, metric = report.problem, report.deciding, report.problem.task.metric
     stages = network.stages if isinstance(network, Cascade) else [network]
     images = _calibration_images(problem, "recalibrate")
     done = [stage.recalibrate(images, samples=samples) for stage in stages if stage.norms_after_stitches()]
     changed = _with_new_thresholds(report, network)
-    after = report.measure(changed)
-    old, new = before[split][metric], after[split][metric]
+    after = report.measured(changed)
+    old, new = before[split].metrics[metric], after[split].metrics[metric]
+    digits = decimals(len(problem.task[split]))
     is_better = problem.metric.error(new) < problem.metric.error(old)
     if not is_better:
         for stage in stages:
             stage.undo_recalibration()
     _say(
         f"Recalibration of {sum(len(one.shifts) for one in done)} batch norms on {done[0].samples:,} images: {metric} on "
-        f"{split} {old:.4f} before, {new:.4f} after. It is "
+        f"{split} {old:.{digits}f} before, {new:.{digits}f} after. It is "
         f"{'kept' if is_better else 'not kept: the statistics of the networks stay'}.",
         "",
     )
@@ -377,38 +359,17 @@ def _recalibrate(
 
 def _calibration_images(problem: StitchProblem, option: str) -> Any:
     if "calibration" not in problem.task.splits:
-        raise ValueError(f"the task has no calibration images to {option} on. Export without --{option}.")
+        raise ValueError(
+            f"the task has no calibration images to {option} on: give it some, Task(calibration=images), or export without "
+            f"--{option}."
+        )
     return problem.task["calibration"].source
 
 
-def _is_database(path: str) -> bool:
-    with open(path, "rb") as file:
-        return file.read(6) == b"SQLite"
-
-
-def _options_of(make: Callable[..., StitchProblem]) -> Iterator[tuple[str, str, str]]:
-    for option in inspect.signature(make).parameters.values():
-        kind = getattr(option.annotation, "__name__", str(option.annotation)).replace("pathlib.", "").lower()
-        yield option.name, kind, "required" if option.default is option.empty else f"default {option.default}"
-
-
-def _about_run(run: Run) -> list[str]:
-    lines = [
-        f"A run of {run.algorithm} (population {run.pop_size}, seed {run.seed}), begun {run.about['begun'][:19]} UTC",
-        f"problem      {run.origin['name'] if run.origin else run.about['problem']['class']}, {run.about['problem']['n_var']} variables",
-        f"evaluations  {len(run):,} of {run.budget:,}" if run.budget else f"evaluations  {len(run):,}",
-        f"failed       {sum(bool(row.result['failed']) for row in run.rows):,}",
-        f"front        {len(run.front)}",
-        "versions     " + ", ".join(f"{name} {number}" for name, number in run.about["versions"].items()),
-        "",
-    ]
-    rows = [["network", "multiply-adds", "error"]]
-    rows += [[run.rows[i].key[:8], f"{run.F[i, 0]:,.0f}", f"{run.F[i, 1]:.4f}"] for i in run.front]
-    return lines + table(rows)
-
-
-def _first_line(make: Any) -> str:
-    return (inspect.getdoc(make) or "").partition("\n")[0]
+def _say_written(paths: Sequence[Path]) -> None:
+    _say("\nWritten:\n" + "\n".join(f"  {path}" for path in paths))
+    page = next(path for path in paths if path.name == "report.html")
+    _say(f"\nTo look at all of it, open {page} in a browser.")
 
 
 def _say(*lines: str) -> None:

@@ -2,13 +2,35 @@
 
 import argparse
 import math
-from typing import Any
+import sys
+from typing import Any, NoReturn
 
 from ..algorithms import ALGORITHMS
+from ..util.words import did_you_mean
+
+
+class _Parser(argparse.ArgumentParser):
+    """Refuses what it does not know with the nearest option or command that there is, and the usage of this command."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[argparse.Namespace, list[str]]:
+        self._given = sys.argv[1:] if args is None else list(args)
+        namespace, unknown = super().parse_known_args(self._given, namespace)
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return namespace, unknown
+
+    def error(self, message: str) -> NoReturn:
+        options = self._option_string_actions
+        words = [word.partition("=")[0] for word in self._given if word.startswith("--")]
+        hints = [did_you_mean(word, options) for word in words if not any(name.startswith(word) for name in options)]
+        if "invalid choice" in message:
+            commands = next(action.choices for action in self._actions if action.dest == "command")
+            hints.append(did_you_mean(self._given[0], commands))
+        super().error(f"{message}.{''.join(hints)}" if any(hints) else message)
 
 
 def make_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="pymoo-stitch",
         description="Stitch trained networks into a supernet and search it for networks that cost less and err less.",
         epilog="Begin with: pymoo-stitch demo",
@@ -92,14 +114,30 @@ def make_parser() -> argparse.ArgumentParser:
     report = _add(
         commands,
         "report",
-        "plots and tables of one run or several, evaluated on test data",
+        "a page, plots and tables of one run or several, evaluated on test data",
         "pymoo-stitch report lk-gomea.sqlite nsga2.sqlite --output report",
     )
     report.add_argument("journals", nargs="+", metavar="journal", help="runs of one problem")
     report.add_argument("--output", default="report", metavar="DIR", help="folder to write to (default: %(default)s)")
-    _add_one_stitch(report)
+    _add_cascades(report)
     _add_origin(report)
     _add_choice(report)
+
+    watch = _add(
+        commands,
+        "watch",
+        "a page of runs in progress, served to a browser on this computer",
+        "pymoo-stitch watch run.sqlite",
+        "pymoo-stitch watch comparison/*.sqlite --port 8000",
+    )
+    watch.add_argument("journals", nargs="+", metavar="journal", help="runs of one problem; they are only read")
+    watch.add_argument("--port", type=_port, default=0, help="(default: a free one)")
+    watch.add_argument(
+        "--host",
+        default="127.0.0.1",
+        metavar="ADDRESS",
+        help="the interface to serve on; on any but this computer's own, whoever reaches it can read (default: %(default)s)",
+    )
 
     export = _add(
         commands,
@@ -129,7 +167,7 @@ def make_parser() -> argparse.ArgumentParser:
         metavar="DIR",
         help="the folder that `report` wrote, in whose cascades.json --key looks first (default: %(default)s)",
     )
-    _add_one_stitch(export)
+    _add_cascades(export)
     _add_origin(export)
     _add_choice(export)
 
@@ -187,11 +225,14 @@ def _add_origin(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_one_stitch(parser: argparse.ArgumentParser) -> None:
+def _add_cascades(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--one-stitch",
         action="store_true",
         help="try all networks with one stitch as stages of cascades, besides those that were found: takes minutes",
+    )
+    parser.add_argument(
+        "--stages", type=_count, default=2, metavar="N", help="that plain cascades have at most (default: %(default)s)"
     )
 
 
@@ -239,6 +280,12 @@ def _seed(text: str) -> int:
     return int(text)
 
 
+def _port(text: str) -> int:
+    if not text.isdecimal() or int(text) > 65_535:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port: a whole number from 0, for a free one, to 65535.")
+    return int(text)
+
+
 def _amount(text: str) -> float:
     try:
         number = float(text)
@@ -268,4 +315,5 @@ def _algorithm(text: str) -> str:
     for name in ALGORITHMS:
         if plain(name) == plain(text):
             return name
-    raise argparse.ArgumentTypeError(f"there is no algorithm {text!r}; there are {', '.join(ALGORITHMS)}.")
+    hint = did_you_mean(text, ALGORITHMS)
+    raise argparse.ArgumentTypeError(f"there is no algorithm {text!r}; there are {', '.join(ALGORITHMS)}.{hint}")

@@ -5,7 +5,7 @@ In: journals, and the problem that was searched. Out: runs as arrays (`Run`), al
 
 May import: `util`, `network`, `stitches`, `supernet`, `task`, `evaluations`, `algorithms`, `problem`.
 
-Of its modules, `runs` and `comparison` do not import torch. A new plot is listed below and, to be among a report's files, in
+Of its modules, `runs`, `comparison` and most of `page` do not import torch. A new plot is listed below and, to be among a report's files, in
 `Report.write`.
 """
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from .plots import plot_predictions as plot_predictions
     from .plots import plot_reliability as plot_reliability
     from .plots import plot_stitches as plot_stitches
+    from .points import Measured as Measured
     from .points import Point as Point
     from .points import noise as noise
     from .report import NothingToRecommendError as NothingToRecommendError
@@ -44,7 +45,7 @@ __getattr__, __dir__, __all__ = lazy(
         "drawing": ["draw_cascade", "draw_subnetwork"],
         "fronts": ["plot_fronts"],
         "plots": ["plot_hypervolume", "plot_predictions", "plot_reliability", "plot_stitches"],
-        "points": ["Point", "noise"],
+        "points": ["Measured", "Point", "noise"],
         "report": ["NothingToRecommendError", "Report", "in_words", "stages_of"],
         "runs": ["Run"],
         "segments": ["describe_subnetwork"],

@@ -5,7 +5,7 @@ markers and in the style of lines, so that figures can be read in grey and by th
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import wraps
+from functools import lru_cache, wraps
 from typing import Any
 
 import matplotlib.style
@@ -114,6 +114,7 @@ def add_legend(
             return
 
 
+@lru_cache(maxsize=10_000)  # a report draws many networks with the same labels
 def text_width(text: str, size: float, weight: str = "normal") -> float:
     """In inches; the size is in points."""
     return text_to_path.get_text_width_height_descent(text, FontProperties(size=size, weight=weight), False)[0] / 72

@@ -12,8 +12,8 @@ import numpy as np
 
 from ..problem import StitchProblem
 from ..supernet import Cascade, JointCosts, Subnetwork, top_probability
-from ..task.cascading import CascadeTable, Predictions, follow, predict
-from .cascades import plain_cascades, stitched_instead
+from ..task.cascading import CascadeTable, Predictions, all_cascades, follow, predict
+from .cascades import stitched_instead
 from .points import Measured, Point, measured_scores
 
 MEMORY = 2**31
@@ -27,6 +27,7 @@ class CascadePoints:
     :param others: networks with stitches that may be stages, the most promising first.
     :param splits: on which cascades are evaluated.
     :param deciding: the one of these on which they are chosen.
+    :param n_stages: how many stages plain ones have at most.
     """
 
     def __init__(
@@ -36,20 +37,35 @@ class CascadePoints:
         others: Sequence[Subnetwork],
         splits: Sequence[str],
         deciding: str,
+        n_stages: int = 2,
     ):
-        self.problem, self.splits, self.deciding = problem, splits, deciding
+        self.problem, self.splits, self.deciding, self.n_stages = problem, splits, deciding, n_stages
         self.references = [point.network for point in references]
-        classes = problem.task.n_classes or math.prod(self.references[0].outputs[0].output_shape)
-        most = MEMORY // (4 * classes * len(problem.task[deciding]))
+        most = MEMORY // self._bytes(deciding)
         self.candidates = [*self.references, *others][: max(len(self.references), most)]
-        self.is_possible = not problem.task[deciding].is_dense and len(self.references) <= most
+
+    @cached_property
+    def refusal(self) -> str | None:
+        """Why there are none, as a sentence: the scores of dense outputs may take more memory than there is."""
+        needed = len(self.references) * max(map(self._bytes, self.splits))
+        if needed <= MEMORY:
+            return None
+        return (
+            f"Cascades were left out: the references' scores take {needed / 2**30:.1f} GB, and {MEMORY / 2**30:.0f} are "
+            "allowed. Give the task fewer images for selection and test."
+        )
+
+    def _bytes(self, split: str) -> int:
+        """Of a network's scores on a split."""
+        classes, *pixels = self.references[0].outputs[0].output_shape
+        return 4 * (self.problem.task.n_classes or classes) * math.prod(pixels) * len(self.problem.task[split])
 
     @cached_property
     def plain(self) -> list[Point]:
         """The cascades of references than which no other and no reference is better and cheaper on the deciding split, by
         their cost. Of those that are equally good there, all are among them: on other images those that defer more are
         nearer to what all stages together would answer."""
-        if not self.is_possible:
+        if self.refusal:
             return []
         order = np.lexsort((self._plain.errors, self._plain.costs))
         good = self._plain.errors[order] <= np.minimum.accumulate(self._plain.errors[order])
@@ -80,7 +96,7 @@ class CascadePoints:
     @cached_property
     def _plain(self) -> CascadeTable:
         scores = predictions(self.problem, self.references, self.deciding)
-        return plain_cascades(scores, JointCosts(self.references), range(len(self.references)))
+        return all_cascades(scores, JointCosts(self.references), n_stages=self.n_stages)
 
     def _point(self, cascade: Cascade, measured: dict[str, Measured]) -> Point:
         return Point.of(self.problem, cascade.key[:8], cascade, ("cascade",), measured)
@@ -133,6 +149,7 @@ def cascades_document(points: Sequence[Point], problem: StitchProblem) -> dict[s
         point.network.document()
         | {"expected_cost": {split: float(f[0]) for split, f in point.F.items()}}
         | {"metrics": {split: dict(values) for split, values in point.metrics.items()}}
+        | {"intervals": {s: {name: point.interval(s, name) for name in values} for s, values in point.metrics.items()}}
         for point in points
     ]
     return {"space": problem.space.digest(), "cascades": rows}

@@ -11,7 +11,7 @@ import numpy as np
 from scipy.stats import norm
 
 from ..supernet import JointCosts
-from ..task.cascading import CascadeTable, Predictions, each_image, evaluate, extend, joined, single_networks
+from ..task.cascading import CascadeTable, Predictions, all_cascades, each_image, evaluate, joined
 from ..util.statistics import LEVEL, Paired, holm
 from .points import Against, paired
 
@@ -38,29 +38,14 @@ class Choice:
         return self.against is not None
 
 
-def plain_cascades(
-    predictions: Predictions, costs: JointCosts, references: Sequence[int], combine: str = "mean"
-) -> CascadeTable:
-    """The references, and the cascades of two of them.
-
-    :param references: their places among the candidates.
-    """
-    alone = single_networks(predictions, costs, combine).take(np.asarray(references))
-    return joined([alone, extend(alone, predictions, costs, by=references)])
-
-
-def all_cascades(
-    predictions: Predictions, costs: JointCosts, at_most: float = np.inf, combine: str = "mean"
-) -> CascadeTable:
-    """The candidates, and the cascades of two of them, as far as they cost at most that on these images."""
-    alone = single_networks(predictions, costs, combine)
-    alone = alone.take(alone.costs <= at_most)
-    table = joined([alone, extend(alone, predictions, costs)])
-    return table.take(table.costs <= at_most)
-
-
 def choose_cascade(
-    predictions: Predictions, costs: JointCosts, references: Sequence[int], *, at_most: float, combine: str = "mean"
+    predictions: Predictions,
+    costs: JointCosts,
+    references: Sequence[int],
+    *,
+    at_most: float,
+    n_stages: int = 2,
+    combine: str = "mean",
 ) -> Choice:
     """The best plain cascade of at most that cost; or in its place one with stitched stages, if that is better, or cheaper
     and as good, by a paired test.
@@ -75,8 +60,9 @@ def choose_cascade(
     :param costs: of the same candidates.
     :param references: the places of the references among the candidates.
     :param at_most: expected multiply-adds for one image.
+    :param n_stages: of plain cascades, at most. Those with stitched stages have two.
     """
-    plain = plain_cascades(predictions, costs, references, combine)
+    plain = all_cascades(predictions, costs, of=references, n_stages=n_stages, combine=combine)
     affordable = np.flatnonzero(plain.costs <= at_most)
     if not len(affordable):
         raise ValueError(
@@ -104,7 +90,7 @@ def stitched_instead(
     """
     at_most = baseline.costs[0] if at_most is None else at_most
     seen = np.arange(predictions.n_images) % 2 == 0
-    found = all_cascades(predictions.take(np.flatnonzero(seen)), costs, at_most, baseline.combine)
+    found = all_cascades(predictions.take(np.flatnonzero(seen)), costs, at_most=at_most, combine=baseline.combine)
     found = found.take(found.front())
     found = found.take(~found.made_of(references))
     unseen = predictions.take(np.flatnonzero(~seen))

@@ -134,7 +134,7 @@ def compare(
     again, runs that were complete are read, and one that was cut goes on.
 
     >>> algorithms = {"GOMEA": lambda: GOMEA(pop_size=8), "NSGA-II": lambda: nsga2(pop_size=8)}
-    >>> runs = compare(get_problem("digits"), algorithms, ("n_evals", 20), seeds=[1, 2], folder="runs")
+    >>> runs = compare(get_problem("digits"), algorithms, ("n_evals", 10), seeds=[1, 2], folder="runs")
     >>> [(run.algorithm, run.seed) for run in runs]
     [('GOMEA', 1), ('NSGA-II', 1), ('GOMEA', 2), ('NSGA-II', 2)]
 

@@ -4,15 +4,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import FancyArrowPatch, Rectangle
-from matplotlib.path import Path
 
 from ..network import Network
 from ..supernet import Cascade, Sharing, Subnetwork
-from ._looks import HATCHES, PALETTE, elided, human, lighter, settled, text_width
+from ._looks import HATCHES, PALETTE, elided, human, settled, text_width
 from .segments import Segment, results, segments, stitch_label
+from .shapes import Box, Drawing, Line, Text
 
 # All lengths are in inches, fonts in points.
 _SMALL, _NAME = 7.5, 9
@@ -24,7 +22,6 @@ _LINE = 0.14  # from one line of text to the next
 _LEVEL = 0.09  # between lines that run side by side
 _WIDEST = 14  # beyond it text is turned upright
 _LONGEST = 24  # characters of a module's path
-_COLORS = [color for color in PALETTE if color != "#000000"]  # black is for stitches
 
 
 @dataclass
@@ -55,16 +52,7 @@ def draw_subnetwork(subnetwork: Subnetwork) -> Figure:
     The bar at the foot shows the multiply-adds of all blocks (in the colours of the lanes) and stitches (black) to scale.
 
     Blocks are as wide as their labels; the figure is as wide as it needs to be."""
-    networks, foot = subnetwork.space.networks, 0.95
-    panel = _Panel(subnetwork, segments(subnetwork), networks, _output(subnetwork))
-    heading = _heading(subnetwork)
-    height = foot + panel.height + 0.35
-    width = max(panel.left + panel.width, 7, 0.5 + text_width(heading, 10))
-    figure, ax = _canvas(width, height, panel.left)
-    ax.text(0.15 - panel.left, height - 0.2, heading, fontsize=10, va="center")
-    panel.draw(ax, foot, panel.left, [_look(networks, part) for part in panel.parts])
-    _draw_bar(ax, panel.parts, networks, max(subnetwork.cost, 1), width - panel.left - 0.3)
-    return figure
+    return subnetwork_drawing(subnetwork).figure()
 
 
 @settled
@@ -73,6 +61,25 @@ def draw_cascade(cascade: Cascade) -> Figure:
     colour what it computes, in grey what stages before it have computed and kept. Beside each stage, when an image gets its
     answer there, and where it is known, what fraction of images gets to it. At the foot, how many multiply-adds each stage
     adds, to scale, and as the height of its bar the fraction of images for which it does."""
+    return cascade_drawing(cascade).figure()
+
+
+def subnetwork_drawing(subnetwork: Subnetwork) -> Drawing:
+    """The shapes of `draw_subnetwork`."""
+    networks, foot = subnetwork.space.networks, 0.95
+    panel = _Panel(subnetwork, segments(subnetwork), networks, _output(subnetwork))
+    heading = _heading(subnetwork)
+    height = foot + panel.height + 0.35
+    width = max(panel.left + panel.width, 7, 0.5 + text_width(heading, 10))
+    drawing = Drawing(width, height, panel.left)
+    drawing.add(Text(0.15 - panel.left, height - 0.2, [heading], 10))
+    panel.draw(drawing, foot, [_look(networks, part) for part in panel.parts])
+    _draw_bar(drawing, panel.parts, networks, max(subnetwork.cost, 1), width - panel.left - 0.3)
+    return drawing
+
+
+def cascade_drawing(cascade: Cascade) -> Drawing:
+    """The shapes of `draw_cascade`."""
     panels = [
         _Panel(stage, parts, [n for n in cascade.space.networks if any(part.network is n for part in parts)], lines)
         for stage, parts, lines in zip(cascade.stages, _new_parts(cascade), _answers(cascade), strict=True)
@@ -83,43 +90,36 @@ def draw_cascade(cascade: Cascade) -> Figure:
     height = foot + sum(panel.height + head for panel in panels) + 0.4
     texts = [text_width(heading, 10), *(text_width(title, _NAME, "bold") for title in titles)]
     width = max(left + max(panel.width for panel in panels), 7, 0.5 + max(texts))
-    figure, ax = _canvas(width, height, left)
-    ax.text(0.15 - left, height - 0.2, heading, fontsize=10, va="center")
+    drawing = Drawing(width, height, left)
+    drawing.add(Text(0.15 - left, height - 0.2, [heading], 10))
     top = height - 0.4
     for number, (panel, title) in enumerate(zip(panels, titles, strict=True)):
-        color = _COLORS[number % len(_COLORS)]
-        ax.text(0.15 - left, top - head / 2, title, fontsize=_NAME, va="center", weight="bold")
-        ax.plot([0.15 - left, width - left - 0.15], [top] * 2, color="#cccccc", linewidth=0.8)
-        ax.add_patch(
-            Rectangle((0.03 - left, top - head - panel.height + 0.1), 0.06, head + panel.height - 0.2, color=color)
+        color, hatch = _stage_look(number)
+        drawing.add(
+            Text(0.15 - left, top - head / 2, [title], _NAME, bold=True),
+            Line([(0.15 - left, top), (width - left - 0.15, top)], "pale", 0.8),
+            Box(0.03 - left, top - head - panel.height + 0.1, 0.06, head + panel.height - 0.2, color, order=1),
         )
         top -= head + panel.height
-        hatch = HATCHES[number % len(HATCHES)]
-        panel.draw(ax, top, left, [_KNOWN if part.is_known else (color, hatch) for part in panel.parts])
-    _draw_stages(ax, cascade, width - left - 0.3)
-    return figure
-
-
-def _canvas(width: float, height: float, left: float) -> tuple[Figure, Axes]:
-    """A figure, and axes all over it in inches, whose x is 0 at the input."""
-    figure = Figure(figsize=(width, height))
-    ax = figure.add_axes((0, 0, 1, 1))
-    ax.set(xlim=(-left, width - left), ylim=(0, height))
-    ax.set_axis_off()
-    return figure, ax
+        panel.draw(drawing, top, [_KNOWN if part.is_known else (color, hatch) for part in panel.parts])
+    _draw_stages(drawing, cascade, width - left - 0.3)
+    return drawing
 
 
 _Look = tuple[str, str]
-"""A colour and a hatch."""
+"""A colour, as `shapes` names it, and a hatch."""
 
-_KNOWN: _Look = ("#999999", "")
+_KNOWN: _Look = ("grey", "")
 """Of what an earlier stage has computed."""
 
 
 def _look(networks: Sequence[Network], part: Segment) -> _Look:
     """Of a part in a drawing in which each network has its own."""
-    number = networks.index(part.network) if part.network else 0
-    return _COLORS[number % len(_COLORS)], HATCHES[number % len(HATCHES)]
+    return _stage_look(networks.index(part.network) if part.network else 0)
+
+
+def _stage_look(number: int) -> _Look:
+    return str(number % len(PALETTE)), HATCHES[number % len(HATCHES)]
 
 
 class _Panel:
@@ -147,16 +147,16 @@ class _Panel:
         self.width = self.layout.width + 0.9 + max(text_width(line, _NAME) for line in output)
         self.height = self._lowest + self._pitch * (len(networks) - 1) + self.layout.block_height + above_first
 
-    def draw(self, ax: Axes, foot: float, left: float, looks: Sequence[_Look]) -> None:
+    def draw(self, drawing: Drawing, foot: float, looks: Sequence[_Look]) -> None:
         """Draw it from this height on, with these colours of its parts."""
         last = len(self.networks) - 1
         rows = {n.name: foot + self._lowest + self._pitch * (last - i) for i, n in enumerate(self.networks)}
         for network in self.networks:
-            place = rows[network.name], self.names[network.name], 0.15 - left
-            _draw_lane(ax, self.layout, self.parts, network, looks, *place)
-        _draw_lines(ax, self.layout, self.parts, rows, self.channels)
-        _draw_stitches(ax, self.layout, self.parts, rows, self.channels)
-        _draw_output(ax, self.layout, self.ends, rows, self.output)
+            place = rows[network.name], self.names[network.name], 0.15 - drawing.left
+            _draw_lane(drawing, self.layout, self.parts, network, looks, *place)
+        _draw_lines(drawing, self.layout, self.parts, rows, self.channels)
+        _draw_stitches(drawing, self.layout, self.parts, rows, self.channels)
+        _draw_output(drawing, self.layout, self.ends, rows, self.output)
 
 
 # --------------------------------------------------------------------------------------------------------------- layout
@@ -302,7 +302,7 @@ class _Channels:
 
 
 def _draw_lane(
-    ax: Axes,
+    drawing: Drawing,
     layout: _Layout,
     parts: Sequence[Segment],
     network: Network,
@@ -313,40 +313,36 @@ def _draw_lane(
 ) -> None:
     height = layout.block_height
     middle = y + height / 2
-    ax.text(x_name, middle + 0.04, name[0], fontsize=_NAME, va="bottom", weight="bold")
-    ax.text(x_name, middle - 0.04, name[1], fontsize=_SMALL, va="top", color="#555555")
+    drawing.add(
+        Text(x_name, middle + 0.04, [name[0]], _NAME, bold=True, at="bottom"),
+        Text(x_name, middle - 0.04, [name[1]], _SMALL, "muted", at="top"),
+    )
     for start, end in layout.unused[network.name]:
-        outline = {"facecolor": "white", "edgecolor": "#bbbbbb", "linewidth": 0.8, "zorder": 1}
-        ax.add_patch(Rectangle((start, middle - 0.12), end - start, 0.24, **outline))
+        drawing.add(Box(start, middle - 0.12, end - start, 0.24, "paper", "pale", 0.8, order=1))
     for i, (start, end) in layout.spans.items():
         if parts[i].network is not network:
             continue
         color, hatch = looks[i]
-        pale = {"facecolor": lighter(color, 0.85), "edgecolor": color, "linewidth": 1.2, "zorder": 4}
-        ax.add_patch(Rectangle((start, y), end - start, height, **pale))
-        band = {"facecolor": lighter(color, 0.4), "edgecolor": color, "hatch": hatch}
-        ax.add_patch(Rectangle((start, y), end - start, 0.07, **band, linewidth=0, zorder=4.1))
-        place = {"ha": "center", "va": "center", "fontsize": _SMALL, "zorder": 5, "linespacing": 1.25}
-        text = "\n".join(layout.lines[i])
-        ax.text((start + end) / 2, middle + 0.03, text, rotation=90 * layout.upright, **place)
+        drawing.add(
+            Box(start, y, end - start, height, f"{color}/15", color, 1.2),
+            Box(start, y, end - start, 0.07, f"{color}/60", color, hatch=hatch, order=4.1),
+        )
+        place = {"centered": True, "upright": layout.upright}
+        drawing.add(Text((start + end) / 2, middle + 0.03, layout.lines[i], _SMALL, **place))
         if parts[i].reads_input:
-            ax.plot([0.05, start], [middle] * 2, **_LINE_STYLE)
-            ax.plot(0.05, middle, marker="o", color="#555555", markersize=4, zorder=2)
-
-
-_LINE_STYLE = {"color": "#555555", "linewidth": 1.1, "zorder": 2, "solid_capstyle": "butt"}
+            drawing.add(Line([(start, middle), (0.05, middle)], end="dot"))
 
 
 def _draw_lines(
-    ax: Axes, layout: _Layout, parts: Sequence[Segment], rows: dict[str, float], channels: _Channels
+    drawing: Drawing, layout: _Layout, parts: Sequence[Segment], rows: dict[str, float], channels: _Channels
 ) -> None:
     for source, target in channels.straight:
         middle = rows[parts[target].network.name] + layout.block_height / 2
-        ax.plot([layout.spans[source][1], layout.spans[target][0]], [middle] * 2, **_LINE_STYLE)
+        drawing.add(Line([(layout.spans[source][1], middle), (layout.spans[target][0], middle)]))
     for (source, target), (_, level) in channels.bypasses.items():
         y = rows[parts[target].network.name]
         start, end, low = layout.spans[source][1] - 0.05, layout.spans[target][0] + 0.05, y - _outside(level)
-        ax.plot([start, start, end, end], [y, low, low, y], **_LINE_STYLE)
+        drawing.add(Line([(start, y), (start, low), (end, low), (end, y)]))
 
 
 def _outside(level: int) -> float:
@@ -354,7 +350,7 @@ def _outside(level: int) -> float:
 
 
 def _draw_stitches(
-    ax: Axes, layout: _Layout, parts: Sequence[Segment], rows: dict[str, float], channels: _Channels
+    drawing: Drawing, layout: _Layout, parts: Sequence[Segment], rows: dict[str, float], channels: _Channels
 ) -> None:
     for i, x in layout.stitches.items():
         link, (side, level) = parts[i].link, channels.stitches[i]
@@ -364,59 +360,56 @@ def _draw_stitches(
         same = link.source.network == link.target.network
         top = side < 0 or same  # an arrow enters from above
         y_end = rows[link.target.network] + (layout.block_height if top else 0)
-        arrow = {"arrowstyle": "-|>", "mutation_scale": 9, "shrinkA": 0, "shrinkB": 0, "joinstyle": "miter"}
-        path = Path([(start, y_start), (start, y_run), (x, y_run), (x, y_end)])
-        ax.add_patch(FancyArrowPatch(path=path, **arrow, color="black", linewidth=1.3, fill=False, zorder=3))
+        path = [(start, y_start), (start, y_run), (x, y_run), (x, y_end)]
+        drawing.add(Line(path, "ink", 1.3, "arrow", order=3))
         direction = 1 if top else -1
         y_text = y_end + direction * (0.14 + _LEVEL * channels.levels)
-        place = {"fontsize": _SMALL, "zorder": 3.5, "bbox": {"facecolor": "white", "linewidth": 0, "pad": 0.6}}
-        va = "bottom" if direction > 0 else "top"
-        if layout.upright:
-            ax.text(x, y_text, stitch_label(link), rotation=90, ha="center", va=va, **place)
-        else:
-            ax.text(x + 0.05, y_text, stitch_label(link), va=va, **place)
+        place = {"at": "bottom" if direction > 0 else "top", "paper": True, "order": 3.5}
+        place |= {"centered": True, "upright": True} if layout.upright else {}
+        x_text = x if layout.upright else x + 0.05
+        drawing.add(Text(x_text, y_text, [stitch_label(link)], _SMALL, **place))
 
 
 def _draw_output(
-    ax: Axes, layout: _Layout, ends: Sequence[Segment], rows: dict[str, float], output: Sequence[str]
+    drawing: Drawing, layout: _Layout, ends: Sequence[Segment], rows: dict[str, float], output: Sequence[str]
 ) -> None:
     x = layout.width + 0.3
     middles = [rows[part.network.name] + layout.block_height / 2 for part in ends]
     y = sum(middles) / len(middles)
     for part, middle in zip(ends, middles, strict=True):
-        ax.plot([layout.ends[part.network.name], x, x], [middle, middle, y], **_LINE_STYLE)
-    arrow = {"arrowstyle": "-|>", "mutation_scale": 9, "shrinkA": 0, "shrinkB": 0}
-    ax.add_patch(FancyArrowPatch((x, y), (x + 0.22, y), **arrow, color="#555555", zorder=2))
-    ax.text(x + 0.27, y, "\n".join(output), fontsize=_NAME, va="center", linespacing=1.3)
+        drawing.add(Line([(layout.ends[part.network.name], middle), (x, middle), (x, y)]))
+    drawing.add(Line([(x, y), (x + 0.22, y)], line=1, end="arrow"), Text(x + 0.27, y, output, _NAME))
 
 
-def _draw_bar(ax: Axes, parts: Sequence[Segment], networks: Sequence[Network], total: int, width: float) -> None:
-    ax.text(0, 0.62, "multiply-adds to scale, in this order", fontsize=_SMALL, va="center", color="#555555")
+def _draw_bar(
+    drawing: Drawing, parts: Sequence[Segment], networks: Sequence[Network], total: int, width: float
+) -> None:
+    drawing.add(Text(0, 0.62, ["multiply-adds to scale, in this order"], _SMALL, "muted"))
     x = 0.0
     for part in parts:
         length = part.cost / total * width
         if part.link:
-            look = {"facecolor": "black", "linewidth": 0}
+            drawing.add(Box(x, 0.22, length, 0.26, "ink", order=1))
         else:
             color, hatch = _look(networks, part)
-            look = {"facecolor": lighter(color, 0.6), "edgecolor": color, "hatch": hatch, "linewidth": 0.6}
-        ax.add_patch(Rectangle((x, 0.22), length, 0.26, **look))
+            drawing.add(Box(x, 0.22, length, 0.26, f"{color}/40", color, 0.6, hatch, order=1))
         x += length
 
 
-def _draw_stages(ax: Axes, cascade: Cascade, width: float) -> None:
+def _draw_stages(drawing: Drawing, cascade: Cascade, width: float) -> None:
     """A bar for each stage, as wide as what it adds and as high as the fraction of images for which it does."""
     note = "multiply-adds that stages add, to scale" + (
         "; height: fraction of images that get there" if cascade.fractions else ""
     )
-    ax.text(0, 1.02, note, fontsize=_SMALL, va="center", color="#555555")
+    drawing.add(Text(0, 1.02, [note], _SMALL, "muted"))
     x, high = 0.0, 0.6
     for number, (cost, before) in enumerate(zip(cascade.costs, (0, *cascade.costs), strict=False)):
-        color, length = _COLORS[number % len(_COLORS)], (cost - before) / max(cascade.worst_cost, 1) * width
+        (color, hatch), length = _stage_look(number), (cost - before) / max(cascade.worst_cost, 1) * width
         fraction = cascade.fractions[number] if cascade.fractions else 1.0
-        look = {"facecolor": lighter(color, 0.6), "edgecolor": color, "hatch": HATCHES[number % len(HATCHES)]}
-        ax.add_patch(Rectangle((x, 0.22), length, high, facecolor="white", edgecolor="#bbbbbb", linewidth=0.6))
-        ax.add_patch(Rectangle((x, 0.22), length, high * fraction, **look, linewidth=0.6))
+        drawing.add(
+            Box(x, 0.22, length, high, "paper", "pale", 0.6, order=1),
+            Box(x, 0.22, length, high * fraction, f"{color}/40", color, 0.6, hatch, order=1),
+        )
         x += length
 
 

@@ -67,7 +67,8 @@ def plot_fronts(
         of the worst network, or else of the worst point, rounded to a multiple of 0.1 away from the better ones, or of
         less if that would leave more than half of the panel empty.
     :param chosen: the name of a point to be marked, and its objectives on each split.
-    :param curves: by label and split, objectives [n, 2] of more points to compare with, drawn as a dotted black curve.
+    :param curves: by label and split, objectives [n, 2] or [n, 4] of more points to compare with, drawn as a dotted black
+        curve.
     """
     _check_metric_and_floor(metric, floor)
     panels = _checked_panels(fronts, references, chosen)
@@ -283,8 +284,10 @@ def _draw_bars(ax: Axes, F: np.ndarray, ends: np.ndarray, view: _View, color: st
 
 def _draw_curves(ax: Axes, panel: _Panel, view: _View, curves: Mapping[str, Mapping[str, np.ndarray]]) -> None:
     for label, by_split in curves.items():
-        F = _checked_front(by_split.get(panel.split, []), f"curves[{label!r}][{panel.split!r}]")[:, :2]
-        ax.plot(*view.place(F[np.argsort(F[:, 0], kind="stable")]).T, **_CURVE, zorder=2.9)
+        F = _checked_front(by_split.get(panel.split, []), f"curves[{label!r}][{panel.split!r}]")
+        ax.plot(*view.place(F[np.argsort(F[:, 0], kind="stable"), :2]).T, **_CURVE, zorder=2.9)
+        if F.shape[1] == 4:
+            _draw_bars(ax, F[:, :2], F[:, 2:], view, GREY, 2.8)
 
 
 def _mark_chosen(ax: Axes, panel: _Panel, view: _View) -> None:

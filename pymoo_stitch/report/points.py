@@ -13,7 +13,7 @@ from ..problem import StitchProblem
 from ..supernet import Cascade, Subnetwork
 from ..task import METRICS
 from ..util.fronts import dominates
-from ..util.statistics import Paired, bootstrap, holm, mcnemar, paired_bootstrap, wilson
+from ..util.statistics import Paired, bootstrap, decimals, holm, mcnemar, paired_bootstrap, wilson
 
 TOLERANCE = 0.0025
 """How much worse than a reference a network may be, by the 95 % interval of the difference, and still be called as good."""
@@ -32,6 +32,10 @@ class Measured:
     def of(cls, individual: Individual, metrics: Sequence[str]) -> "Measured":
         """What an evaluation found."""
         return cls(individual.F[0], {name: float(individual.get(name)) for name in metrics}, individual.get("each"))
+
+    def interval(self, metric: str) -> tuple[float, float]:
+        """The ends of a metric's 95 % interval; NaN where the evaluation failed."""
+        return interval(self.each[metric], metric) if self.each else (np.nan, np.nan)
 
 
 def measured_scores(problem: StitchProblem, cost: float, scores: torch.Tensor, labels: torch.Tensor) -> Measured:
@@ -133,9 +137,19 @@ class Point:
         return None if self.is_cascade else self.network.x
 
     @property
+    def cost(self) -> float:
+        """Multiply-adds for one image; of a cascade those expected on the split on which it was chosen."""
+        return self.network.cost
+
+    @property
+    def worst_cost(self) -> int:
+        """Multiply-adds for an image that takes the most; of a network all images do."""
+        return self.network.worst_cost if self.is_cascade else self.network.cost
+
+    @property
     def multiply_adds(self) -> int:
-        """For one image; of a cascade those expected on the split on which it was chosen."""
-        return round(self.network.cost)
+        """The cost, rounded."""
+        return round(self.cost)
 
     @property
     def stitches(self) -> int:
@@ -143,7 +157,7 @@ class Point:
 
     def interval(self, split: str, metric: str) -> tuple[float, float]:
         """The ends of a metric's 95 % interval on a split."""
-        return interval(self.measured[split].each[metric], metric)
+        return self.measured[split].interval(metric)
 
     def module(self, device: torch.device | str | None = None) -> nn.Module:
         """A plain PyTorch module."""
@@ -181,7 +195,9 @@ def interval(rows: np.ndarray, metric: str) -> tuple[float, float]:
     """
     if metric == "accuracy":
         return wilson(rows[:, 0].sum(), len(rows))
-    return bootstrap(rows, _value(metric))
+    low, high = bootstrap(rows, _values(metric))
+    ends = METRICS[metric].best, METRICS[metric].worst
+    return max(low, min(ends)), min(high, max(ends))
 
 
 def paired(first: np.ndarray, second: np.ndarray, metric: str) -> Paired:
@@ -193,12 +209,12 @@ def paired(first: np.ndarray, second: np.ndarray, metric: str) -> Paired:
     if metric == "accuracy":
         return mcnemar(first[:, 0] > 0, second[:, 0] > 0)
     sign = 1 if METRICS[metric].best > METRICS[metric].worst else -1
-    value = _value(metric)
-    return paired_bootstrap(first, second, lambda sums: sign * value(sums))
+    values = _values(metric)
+    return paired_bootstrap(first, second, lambda sums: sign * values(sums))
 
 
-def _value(metric: str) -> Callable[[np.ndarray], float]:
-    return lambda sums: METRICS[metric].value(torch.from_numpy(np.ascontiguousarray(sums)))
+def _values(metric: str) -> Callable[[np.ndarray], np.ndarray]:
+    return lambda sums: METRICS[metric].values(torch.from_numpy(sums)).numpy()
 
 
 def noise(problem: StitchProblem) -> list[str]:
@@ -208,7 +224,7 @@ def noise(problem: StitchProblem) -> list[str]:
     n, split = len(problem.task[problem.split]), problem.split
     names = [str(name) for name in references.get("name")]
     rows = [one.get("each")[metric] for one in references]
-    lines = []
+    lines, digits = [], decimals(n, paired=True)
     for i, first in enumerate(names):
         for j in range(i + 1, len(names)):
             pair = paired(rows[i], rows[j], metric)
@@ -221,7 +237,7 @@ def noise(problem: StitchProblem) -> list[str]:
                 else ("no number of images like these would tell")
             )
             lines.append(
-                f"On these {n:,} {split} images, {first} and {names[j]} differ by {difference:.4f}, and chance makes "
-                f"differences of {chance:.4f} of such networks: {images}."
+                f"On these {n:,} {split} images, {first} and {names[j]} differ by {difference:.{digits}f}, and chance makes "
+                f"differences of {chance:.{digits}f} of such networks: {images}."
             )
     return lines

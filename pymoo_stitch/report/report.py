@@ -2,27 +2,29 @@
 
 import csv
 import json
-import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from matplotlib.figure import Figure
 from pymoo.core.population import Population
 
-from ..evaluations import differences, identity, write_genotype
+from ..evaluations import identity, problem_differences, write_genotype
 from ..problem import StitchProblem
 from ..supernet import Cascade, Subnetwork
 from ..util.fronts import front_of, on_front
-from ..util.tables import table
+from ..util.statistics import decimals
+from ..util.tables import percent, table
 from .cascade_points import CascadePoints, cascades_document, measure_cascade
 from .comparison import Comparison
 from .drawing import draw_cascade, draw_subnetwork
 from .fronts import plot_fronts
+from .page.html import page
+from .page.members import document as page_document
 from .plots import plot_hypervolume, plot_predictions, plot_reliability, plot_stitches
 from .points import TOLERANCE, Against, Measured, Point, compared, paired
 from .runs import Run
@@ -60,18 +62,27 @@ class Report:
     :param problem: the one that was searched. A run of another is refused.
     :param test: whether to evaluate on the test split, if the task has one.
     :param one_stitch: whether all networks with one stitch are tried as stages of cascades too. There are hundreds.
+    :param n_stages: how many stages plain cascades have at most. Three are worth a try with three networks or more.
     """
 
-    def __init__(self, runs: Iterable[Run], problem: StitchProblem, *, test: bool = True, one_stitch: bool = False):
+    def __init__(
+        self,
+        runs: Iterable[Run],
+        problem: StitchProblem,
+        *,
+        test: bool = True,
+        one_stitch: bool = False,
+        n_stages: int = 2,
+    ):
         runs = list(runs)
         if not runs:
             raise ValueError("a report is about one run or more; none is given.")
         own = identity(problem)
         for run in runs:
-            if found := differences(run.about["problem"], own, "problem"):
+            if found := problem_differences(run.about, problem, own):
                 origin = f" (It was made from {run.origin}.)" if run.origin else ""
                 raise ValueError(f"{run.path} is a run of another problem: {'; '.join(found)}.{origin}")
-        self.problem, self.one_stitch = problem, one_stitch
+        self.problem, self.one_stitch, self.n_stages = problem, one_stitch, n_stages
         self.comparison = Comparison(runs, problem.hv_ref_point)
         self.split = problem.split
         there = problem.task.splits
@@ -164,12 +175,12 @@ class Report:
             known = {stage.key for stage in stages}
             more = [self.problem.subnetwork(x) for x in self.problem.space.one_stitch()]
             stages += [stage for stage in more if stage.key not in known]
-        return CascadePoints(self.problem, self.references, stages, self.splits, self.deciding)
+        return CascadePoints(self.problem, self.references, stages, self.splits, self.deciding, self.n_stages)
 
     @cached_property
     def plain_cascades(self) -> list[Point]:
-        """Cascades of two references, those that nothing plain dominates on the deciding split, by their cost: what one can
-        have without stitches and without a search."""
+        """Cascades of `n_stages` references or fewer, those that nothing plain dominates on the deciding split, by their
+        cost: what one can have without stitches and without a search."""
         return compared(self._cascades.plain, self.references, self.problem.task.metric)
 
     @cached_property
@@ -259,7 +270,9 @@ class Report:
             found = [point for point in [*self.front, *self.cascades] if point.F[split][1] <= limit]
             if not found:
                 reached = min(self.front, key=error_first).metrics[split][metric]
-                raise ValueError(f"no network on the front reaches {metric} {at_least:g}; the best has {reached:.4f}.")
+                raise ValueError(
+                    f"no network on the front reaches {metric} {at_least:g}; the best has {self._rounded(reached)}."
+                )
             return min(found, key=lambda point: point.multiply_adds)
         if self.recommended is None:
             raise NothingToRecommendError(self._nothing())
@@ -284,18 +297,22 @@ class Report:
     def measure(self, network: Subnetwork | Cascade) -> dict[str, dict[str, float]]:
         """Every metric of a network, also one with stitches of its own, or of a cascade, on the split that was searched,
         selection and test."""
-        task, engine = self.problem.task, self.problem.engine
+        return {split: dict(one.metrics) for split, one in self.measured(network).items()}
+
+    def measured(self, network: Subnetwork | Cascade) -> dict[str, Measured]:
+        """The same with all that is known, such as intervals."""
+        task, problem = self.problem.task, self.problem
         splits = [split for split in dict.fromkeys([self.split, "selection", "test"]) if split in task.splits]
         if isinstance(network, Cascade):
-            return {split: dict(measure_cascade(self.problem, network, split).metrics) for split in splits}
-        heads = self.problem.heads([network])
-        evaluate = partial(engine.evaluate, [network], metrics=task.all_metrics, heads=heads, progress=True)
-        return {split: dict(evaluate(split=task[split])[0].metrics) for split in splits}
+            return {split: measure_cascade(problem, network, split) for split in splits}
+        options = {"metrics": task.all_metrics, "heads": problem.heads([network]), "each": True, "progress": True}
+        outcomes = {split: problem.engine.evaluate([network], task[split], **options)[0] for split in splits}
+        return {split: Measured(network.cost, one.metrics, one.each) for split, one in outcomes.items()}
 
     # ------------------------------------------------------------------------------------------------------------ text
 
     def __str__(self) -> str:
-        return "\n".join([*self._table(), "", *self._in_words(), "", *self._verdict(), "", str(self.comparison)])
+        return "\n".join([*self._table(), "", *self._in_words(), "", *self.verdict(), "", str(self.comparison)])
 
     def _shown(self, most: int = 12) -> list[Point]:
         """Of what was found above the floor so many, evenly spread; the plain cascade that is as good as the best reference,
@@ -317,20 +334,30 @@ class Report:
         for point in [*self.references, *self._shown()]:
             rows.append(
                 [point.name + " ←" * (point is self.recommended), f"{point.multiply_adds:,}"]
-                + [f"{point.multiply_adds / ensemble:.0%}"]
+                + [percent(point.multiply_adds / ensemble)]
                 + [self._with_interval(point, split) for split in self.splits]
                 + [f"{point.stitches}"]
                 + [", ".join(point.found_by)] * several
             )
         lines = [*table(rows), "In parentheses: 95 % intervals."]
-        cascades = [f"  {point.name}: {stages_of(point.network)}" for point in self._shown() if point.is_cascade]
-        return [*lines, "Cascades, with the multiply-adds that are expected:", *cascades] if cascades else lines
+        cascades = [point for point in self._shown() if point.is_cascade]
+        if cascades:
+            lines.append("Cascades, with the multiply-adds that are expected:")
+        for point in cascades:
+            shares = [f"{point.F[split][0] / ensemble:.0%} on {split}" for split in self.splits]
+            lines.append(f"  {point.name}: {stages_of(point.network)}")
+            lines.append(f"    cost, of the largest: {', '.join(shares)}, {point.worst_cost / ensemble:.0%} at most")
+        return lines
 
     def _with_interval(self, point: Point, split: str) -> str:
         metric = self.problem.task.metric
         digits = decimals(len(self.problem.task[split]))
         low, high = point.interval(split, metric)
         return f"{point.metrics[split][metric]:.{digits}f} ({low:.{digits}f}–{high:.{digits}f})"
+
+    def _rounded(self, value: float) -> str:
+        """A value of the metric on the split that decides."""
+        return f"{value:.{decimals(len(self.problem.task[self.deciding]))}f}"
 
     def _in_words(self) -> list[str]:
         """How what is shown compares with the references on the last split."""
@@ -347,7 +374,8 @@ class Report:
         floor = self.problem.hv_ref_point[1]
         return [point for point in self.found if point.F[self.deciding][1] <= floor]
 
-    def _verdict(self) -> list[str]:
+    def verdict(self) -> list[str]:
+        """What was found, what it dominates, and what is recommended, in sentences."""
         floor = self.problem.hv_ref_point[1]
         bound = f"{1 - floor:g}" if self.problem.metric.best > self.problem.metric.worst else f"{floor:g}"
         n, above, metric = len(self.found), len(self._above_floor()), self.problem.task.metric
@@ -365,6 +393,8 @@ class Report:
                 text += f", {sum(reference.name in point.dominates['test'] for point in there)} of them still on test"
             lines.append(f"{text}.")
         lines.append(self._recommendation())
+        if self._cascades.refusal:
+            lines.append(self._cascades.refusal)
         if self.deciding == self.split:
             lines.append(
                 f"This was judged on the {self.split} images that the search has seen, so it is optimistic: give the task a "
@@ -377,10 +407,11 @@ class Report:
         if point is None:
             return f"Recommended: {self._nothing()}"
         of_best = point.multiply_adds / best.multiply_adds
-        text = f"Recommended: {point.name}, {of_best:.0%} of {best.name}'s cost; on {self.deciding} it is as good (surely no more than {TOLERANCE} worse)"
+        text = f"Recommended: {point.name}, {percent(of_best)} of {best.name}'s cost; on {self.deciding} it is as good (surely no more than {TOLERANCE} worse)"
         if "test" in self.splits and self.deciding != "test":
             pair = point.against["test"][best.name].paired
-            text += f", on test {pair.difference:+.4f} (95 % interval {pair.low:+.4f} to {pair.high:+.4f})"
+            digits = decimals(len(self.problem.task["test"]), paired=True)
+            text += f", on test {pair.difference:+.{digits}f} (95 % interval {pair.low:+.{digits}f} to {pair.high:+.{digits}f})"
         return f"{text}."
 
     # ----------------------------------------------------------------------------------------------------------- plots
@@ -396,7 +427,7 @@ class Report:
         references = {split: {p.name: self._bars(p, split) for p in self.references} for split in self.splits}
         chosen = self.recommended
         marked = None if chosen is None else (chosen.name, {split: tuple(chosen.F[split]) for split in self.splits})
-        curve = {split: np.array([point.F[split] for point in self.plain_cascades]) for split in self.splits}
+        curve = {s: np.array([self._bars(point, s) for point in self.plain_cascades]) for s in self.splits}
         curves = {"plain cascades": curve} if self.plain_cascades else {}
         return plot_fronts(fronts, references, metric=self.problem.task.metric, chosen=marked, curves=curves)
 
@@ -406,24 +437,28 @@ class Report:
         low, high = sorted(self.problem.metric.error(end) for end in point.interval(split, metric))
         return (*point.F[split], low, high)
 
-    def plot_hypervolume(self, *, over_time: bool = False) -> Figure:
-        """Over evaluations, or over time: that since a run began where all runs have evaluated everything themselves,
-        else the time that workers spent on evaluations."""
-        times, label = self._times()
-        seconds, unit = (60, "minutes") if max(times(run)[-1] for run in self.runs) > 120 else (1, "seconds")
+    def plot_hypervolume(self, over: Literal["evaluations", "time", "computation"] = "evaluations") -> Figure:
+        """Over evaluations; over time, that since a run began where all runs have evaluated everything themselves, else the time
+        that workers spent on evaluations; or over the multiply-adds that the evaluated images took."""
+        x, label = {"evaluations": self._counts, "time": self._times, "computation": self._computations}[over]()
         curves = {
-            name: [
-                (times(run) / seconds if over_time else np.arange(1, len(run) + 1), curve)
-                for run, curve in zip(group, self.comparison.curves[name], strict=True)
-            ]
+            name: [(x(run), curve) for run, curve in zip(group, self.comparison.curves[name], strict=True)]
             for name, group in self.comparison.runs.items()
         }
-        return plot_hypervolume(curves, x_label=f"{label} ({unit})" if over_time else "evaluations")
+        return plot_hypervolume(curves, x_label=label)
+
+    def _counts(self) -> tuple[Callable[[Run], np.ndarray], str]:
+        return lambda run: np.arange(1, len(run) + 1), "evaluations"
 
     def _times(self) -> tuple[Callable[[Run], np.ndarray], str]:
+        times, label = (Run.worked, "workers' time")
         if all(run.has_own_times for run in self.runs):
-            return Run.elapsed, "time"
-        return Run.worked, "workers' time"
+            times, label = (Run.elapsed, "time")
+        seconds, unit = (60, "minutes") if max(times(run)[-1] for run in self.runs) > 120 else (1, "seconds")
+        return lambda run: times(run) / seconds, f"{label} ({unit})"
+
+    def _computations(self) -> tuple[Callable[[Run], np.ndarray], str]:
+        return lambda run: run.computed() / 1e9, "images × multiply-adds (10⁹)"
 
     def plot_stitches(self) -> Figure:
         """Of the first run of each algorithm."""
@@ -453,7 +488,8 @@ class Report:
     # ------------------------------------------------------------------------------------------------------------ files
 
     def write(self, folder: str | os.PathLike, chosen: Point | None = None) -> list[Path]:
-        """Everything as files in a folder, made if need be: plots as PNG, tables as CSV, all in one as JSON.
+        """Everything as files in a folder, made if need be: a page for a browser, plots as PNG, tables as CSV, all in one as
+        JSON.
 
         :param chosen: the network that is drawn, and whose reliability is shown; by default the recommended one, if there
             is any.
@@ -462,19 +498,24 @@ class Report:
         folder.mkdir(parents=True, exist_ok=True)
         chosen = chosen or self.recommended
         bins = self.reliability(chosen)
+        document = self._document(bins)
+        points = [*document["references"], *document["cascades"], *document["front"]]
         written = [
-            _write_csv(folder / "front.csv", map(self._flat, [*self.references, *self.cascades, *self.front])),
+            _write_csv(folder / "front.csv", points),
             _write_json(folder / "cascades.json", cascades_document(self.cascades, self.problem)),
             _write_csv(folder / "evaluations.csv", self._evaluations()),
-            _write_json(folder / "report.json", self._document(bins)),
+            _write_json(folder / "report.json", document),
+            _write_text(folder / "report.html", page(page_document(self, folder))),
         ]
         names = [point.name for point in self.references]
         figures = {
             "fronts": self.plot_fronts,
             "hypervolume": self.plot_hypervolume,
-            "hypervolume-time": lambda: self.plot_hypervolume(over_time=True),
+            "hypervolume-time": lambda: self.plot_hypervolume("time"),
             "reliability": lambda: plot_reliability(bins, references=names),
         }
+        if all(np.isfinite(run.images).all() for run in self.runs):
+            figures["hypervolume-computation"] = lambda: self.plot_hypervolume("computation")
         if self.problem.codes is None:  # a code's variables are no links
             figures["stitches"] = self.plot_stitches
         if predictions := self._predictions():
@@ -494,13 +535,14 @@ class Report:
             "found_by": "; ".join(point.found_by),
             "recommended": int(point is self.recommended),
             "multiply_adds": point.multiply_adds,
+            "multiply_adds_at_most": point.worst_cost,
             "stitches": point.stitches,
         }
+        row |= {f"{split}_multiply_adds": float(f[0]) for split, f in point.F.items()}
         for split, values in point.metrics.items():
             for name, value in values.items():
                 row[f"{split}_{name}"] = value
-                if name in (self.problem.task.metric, "accuracy", "pixel_accuracy"):
-                    row[f"{split}_{name}_low"], row[f"{split}_{name}_high"] = point.interval(split, name)
+                row[f"{split}_{name}_low"], row[f"{split}_{name}_high"] = point.interval(split, name)
         row |= {f"dominates_on_{split}": "; ".join(names) for split, names in point.dominates.items()}
         row |= {f"on_front_on_{split}": int(v) if point.found_by else "" for split, v in point.on_front.items()}
         for split in self.splits:
@@ -525,6 +567,8 @@ class Report:
                         "worked": round(float(worked[i]), 4),
                         "multiply_adds": run.F[i, 0],
                         "error": run.F[i, 1],
+                        "images": row.result.get("images", ""),
+                        "bound": row.result.get("bound", ""),
                         "predicted": row.notes.get("predicted", ""),
                         "spread": row.notes.get("spread", ""),
                         "hypervolume": curve[i],
@@ -549,6 +593,7 @@ class Report:
                 {"algorithm": label, "path": run.path.name, "evaluations": len(run)}
                 | {"seed": run.seed, "pop_size": run.pop_size, "versions": run.about["versions"]}
                 | {"hypervolume": self.comparison.hypervolumes[label][run.seed]}
+                | {"bounded": int(run.is_bounded.sum()), "images": sum(row.result.get("images", 0) for row in run.rows)}
                 | {"screened": run.screened, "rank_correlation": run.rank_correlation()}
                 for label, group in self.comparison.runs.items()
                 for run in group
@@ -577,14 +622,9 @@ def stages_of(cascade: Cascade) -> str:
         name = " + ".join(network.name for network in stage.outputs)
         stitches = f" with {stage.n_stitches} stitch{'es' * (stage.n_stitches > 1)}" if stage.n_stitches else ""
         when = f" where the top probability is below {cascade.thresholds[number - 1]:.4g}" if number else ""
-        share = f" ({cascade.fractions[number]:.0%} of the images)" if number and cascade.fractions else ""
+        share = f" ({percent(cascade.fractions[number])} of the images)" if number and cascade.fractions else ""
         parts.append(f"{name}{stitches}{when}{share}")
     return ", then ".join(parts)
-
-
-def decimals(n: int) -> int:
-    """How many decimals of a fraction so many images support."""
-    return max(2, math.ceil(math.log10(n) / 2 + 1))
 
 
 def _write_csv(path: Path, rows: Iterable[Mapping[str, Any]]) -> Path:
@@ -599,5 +639,9 @@ def _write_csv(path: Path, rows: Iterable[Mapping[str, Any]]) -> Path:
 
 
 def _write_json(path: Path, document: Any) -> Path:
-    path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    return _write_text(path, json.dumps(document, indent=1) + "\n")
+
+
+def _write_text(path: Path, text: str) -> Path:
+    path.write_text(text, encoding="utf-8")
     return path

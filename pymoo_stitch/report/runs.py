@@ -10,10 +10,9 @@ from typing import Any
 
 import numpy as np
 from pymoo.indicators.hv import Hypervolume
-from scipy.stats import spearmanr
 
 from ..algorithms import ALGORITHMS
-from ..evaluations import Journal, JournalError, Row, covered
+from ..evaluations import Journal, JournalError, Row, covered, is_bounded
 from ..util.fronts import front_of
 
 
@@ -64,7 +63,8 @@ class Run:
     def algorithm(self) -> str:
         """Its name in `ALGORITHMS`, or else that of its class."""
         own = self.about["algorithm"]["class"].rpartition(".")[2]
-        return next((name for name, make in ALGORITHMS.items() if make.__name__.lower() == own.lower()), own)
+        made_by = {make.lower(): name for name, (_, make) in ALGORITHMS.homes.items()}
+        return made_by.get(own.lower(), own)
 
     @property
     def pop_size(self) -> int | None:
@@ -102,9 +102,20 @@ class Run:
         return np.array([row.result.get("active", np.ones(len(row.x), dtype=bool)) for row in self.rows])
 
     @cached_property
+    def is_bounded(self) -> np.ndarray:
+        """Which evaluations stopped because they could not reach what was needed: their second objective is an estimate [N]."""
+        return np.array([is_bounded(row.result) for row in self.rows])
+
+    @cached_property
+    def images(self) -> np.ndarray:
+        """How many images each evaluation took [N]; NaN where the journal does not say."""
+        missing = [0 if row.result["failed"] else np.nan for row in self.rows]  # of a worker that died, nobody knows
+        return np.array([row.result.get("images", n) for row, n in zip(self.rows, missing, strict=True)], dtype=float)
+
+    @cached_property
     def is_sound(self) -> np.ndarray:
-        """Which evaluations have not failed and meet the constraints [N]."""
-        return np.array(
+        """Which evaluations have not failed, are not bounded, and meet the constraints [N]."""
+        return ~self.is_bounded & np.array(
             [
                 not row.result["failed"]
                 and np.isfinite(row.result["F"]).all()
@@ -133,15 +144,17 @@ class Run:
 
     @cached_property
     def is_predicted(self) -> np.ndarray:
-        """Which evaluations have a prediction to compare with [N]."""
+        """Which evaluations have a prediction to compare with [N]; not bounded ones, whose error is an estimate."""
         failed = np.array([bool(row.result["failed"]) for row in self.rows])
-        return np.isfinite(self.predicted[:, 0]) & np.isfinite(self.F).all(1) & ~failed
+        return np.isfinite(self.predicted[:, 0]) & np.isfinite(self.F).all(1) & ~failed & ~self.is_bounded
 
     def rank_correlation(self) -> float | None:
         """Spearman's, of predicted and real errors over the run; None where too few were predicted."""
         predicted, error = self.predicted[self.is_predicted, 0], self.F[self.is_predicted, -1]
         if len(error) < 3 or np.ptp(predicted) == 0 or np.ptp(error) == 0:
             return None
+        from scipy.stats import spearmanr  # which takes a second to import
+
         return float(spearmanr(predicted, error).statistic)
 
     def hypervolume(self, ref_point: np.ndarray) -> np.ndarray:
@@ -166,6 +179,10 @@ class Run:
     def elapsed(self) -> np.ndarray:
         """Seconds until each evaluation was complete [N], without pauses, in which nothing was being evaluated."""
         return covered([(row.result["begun"], row.result["ended"]) for row in self.rows])
+
+    def computed(self) -> np.ndarray:
+        """Images × multiply-adds that all evaluations had taken when each was complete [N], as if none shared any work."""
+        return np.cumsum(np.where(self.images > 0, self.images * self.F[:, 0], 0))
 
     def worked(self) -> np.ndarray:
         """Seconds that workers had spent on evaluations when each was complete [N]."""

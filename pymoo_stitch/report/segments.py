@@ -145,7 +145,7 @@ def describe_subnetwork(subnetwork: Subnetwork) -> str:
     """A table for a terminal: the parts of a subnetwork in topological order, with their multiply-adds for one sample
     and what each reads."""
     parts = segments(subnetwork)
-    rows = [["", "part", "from", "to", "multiply-adds", "%", "reads"], *_rows(parts, subnetwork.cost)]
+    rows = [["", "part", "from", "to", "multiply-adds", "%", "reads"], *part_rows(parts, subnetwork.cost)]
     count = subnetwork.n_stitches
     ends = " and ".join(f"{number + 1}" for number in results(subnetwork, parts))
     output = f"the mean of {ends}" if len(subnetwork.outputs) > 1 else ends
@@ -160,7 +160,8 @@ def describe_subnetwork(subnetwork: Subnetwork) -> str:
     )
 
 
-def _rows(parts: Sequence[Segment], total: int) -> Iterator[list[str]]:
+def part_rows(parts: Sequence[Segment], total: int) -> Iterator[list[str]]:
+    """A row of texts for each part: its number, what it is, where it begins and ends, multiply-adds, percent, what it reads."""
     for number, part in enumerate(parts, 1):
         reads = ", ".join(["input"] * part.reads_input + [f"{i + 1}" for i in part.reads])
         if part.link:
