@@ -6,9 +6,10 @@
 `cifar10`: ResNet-20 and ResNet-56. Candidates are the references and all networks with one stitch, 279 in all. Their outputs
 on 6,000 images are computed once (14 minutes on one core) and kept in the cache folder. Which 2,000 of the images are for
 selection and which 4,000 for test is drawn 20 times (5 minutes). `imagenet` does the same for MobileNetV2 and
-EfficientNet-Lite0 and for these and SqueezeNet 1.1: 200 images to fit on, and of 400 others 200 each for selection and test;
-of the networks with one stitch 40 each (5 minutes for the pair). `speed` exports a plain cascade of 45 % of the ensemble's cost and the
-ensemble, and runs both on one thread (4 minutes).
+EfficientNet-Lite0, and `three` for these and SqueezeNet 1.1: 200 images to fit on, and of 400 others 200 each for selection
+and test; of the networks with one stitch 40 (5 minutes for the pair). `speed` exports a plain cascade of 45 % of the ensemble's cost and the
+ensemble, and runs both on one thread (4 minutes). `dense` trains two networks that classify pixels and looks whether the
+mean over pixels tells which images to defer (3 minutes).
 
 The folder is that of `benchmarks/engine.py`; `cifar10` in it is also what the problem `cifar10` takes.
 """
@@ -20,13 +21,15 @@ import time
 
 import numpy as np
 import torch
+from pymoo_stitch.problems.digits import digits_of
+from torch import nn
 from trained import folder_module, imported
 
-from pymoo_stitch import Engine, Supernet, get_problem
-from pymoo_stitch.report.cascades import all_cascades, choose_cascade, plain_cascades
+from pymoo_stitch import Engine, Network, Supernet, get_problem
+from pymoo_stitch.report.cascades import choose_cascade
 from pymoo_stitch.supernet import Cascade, JointCosts
 from pymoo_stitch.task import Split
-from pymoo_stitch.task.cascading import Predictions, evaluate, single_networks
+from pymoo_stitch.task.cascading import Predictions, all_cascades, evaluate, predict, single_networks
 from pymoo_stitch.util.tables import table
 
 torch.set_num_threads(1)
@@ -95,13 +98,15 @@ def resample(found, costs, names, n_selection, targets, seeds=RESAMPLINGS):
         order = np.random.default_rng(seed).permutation(found.n_images)
         selection, test = found.take(order[:n_selection]), found.take(order[n_selection:])
         alone = single_networks(test, costs).values
-        largest = all_cascades(selection, costs, max(share for share, _ in targets) * ensemble)
+        largest = all_cascades(selection, costs, at_most=max(share for share, _ in targets) * ensemble)
         for share, name in targets:
-            plain_ones = plain_cascades(selection, costs, references)
+            plain_ones = all_cascades(selection, costs, of=references)
             plain = best(plain_ones, share * ensemble)
             greedy = best(largest, share * ensemble)
             choice = choose_cascade(selection, costs, references, at_most=share * ensemble)
-            chosen = (plain, choice.table.take([0]), greedy)
+            chosen = [plain, choice.table.take([0]), greedy]
+            if len(names) > 3:  # more than two networks and their ensemble
+                chosen.append(best(all_cascades(selection, costs, of=references, n_stages=3), share * ensemble))
             judged = [evaluate(each, test, costs) for each in chosen]
             rivals = [evaluate(best(plain_ones, each.costs[0]), test, costs) for each in chosen]
             results[share, name].append(
@@ -109,7 +114,7 @@ def resample(found, costs, names, n_selection, targets, seeds=RESAMPLINGS):
                     "accuracy": [each.values[0] - alone[names.index(name)] for each in judged],
                     "gain": [each.values[0] - rival.values[0] for each, rival in zip(judged, rivals, strict=True)],
                     "cost": [each.costs[0] / ensemble for each in judged],
-                    "stitched": [False, choice.is_stitched, not greedy.made_of(references)[0]],
+                    "stitched": [not each.made_of(references)[0] for each in chosen],
                 }
             )
         print(f"resampling {seed + 1} of {seeds}", flush=True)
@@ -129,7 +134,8 @@ def show(results):
         accuracy, gain, cost, stitched = (
             np.array([each[what] for each in found]) for what in ("accuracy", "gain", "cost", "stitched")
         )
-        for i, rule in enumerate(["best plain", "conservative", "best of all"]):
+        rules = ["best plain", "conservative", "best of all", "best plain, up to three stages"]
+        for i, rule in enumerate(rules[: accuracy.shape[1]]):
             own = stitched[:, i]
             rows.append(
                 [f"{share:.0%}", name, rule, f"{np.median(accuracy[:, i]):+.4f}"]
@@ -228,24 +234,94 @@ def per_second(runs, photos, batch, rounds=7):
     return list(len(photos) / np.median(times, axis=0))
 
 
+# ----------------------------------------------------------------------------------------------------------------- dense
+
+
+def dense(n_train=2_000, n=1_000, epochs=12):
+    """Whether the mean over pixels tells which images to defer: a small and a large network that classify the pixels of two
+    handwritten digits side by side, against deferring as many images by chance."""
+    torch.manual_seed(0)
+    images, labels = scenes("calibration", n_train, 0)
+    modules = {"small": field(12, 3), "large": field(28, 6)}
+    for module in modules.values():
+        optimizer = torch.optim.Adam(module.parameters())
+        schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 6e-3, epochs * n_train // 50)
+        for _ in range(epochs):
+            for part in torch.randperm(n_train).split(50):
+                optimizer.zero_grad()
+                nn.functional.cross_entropy(module(images[part]), labels[part]).backward()
+                optimizer.step()
+                schedule.step()
+    networks = [Network.from_module(module.eval(), images[:1], name=name) for name, module in modules.items()]
+    space = Supernet.build(networks)
+    subnetworks = [space.subnetwork(x) for x in space.references.values()]
+    costs, engine = JointCosts(subnetworks), Engine("cpu")
+    found = [
+        predict(engine, subnetworks, Split(split, scenes(split, n, seed)), metric="pixel_accuracy")
+        for seed, split in enumerate(("selection", "test"), 1)
+    ]
+    chosen = evaluate(all_cascades(found[0], costs, of=[0, 1]), found[1], costs)
+    alone = single_networks(found[1], costs)
+    rows = [["deferred", "cost", "pixel accuracy on test", "deferred by chance"]]
+    rows += [
+        ["", f"{cost / costs.alone[2]:.0%}", f"{value:.4f}", ""]
+        for cost, value in zip(alone.costs, alone.values, strict=True)
+    ]
+    for row in np.flatnonzero((chosen.stages == [0, 1]).all(1)):
+        fraction, gain = chosen.fractions[row, 1], alone.values[2] - alone.values[0]
+        rows.append(
+            [f"{fraction:.0%}", f"{chosen.costs[row] / costs.alone[2]:.0%}", f"{chosen.values[row]:.4f}"]
+            + [f"{alone.values[0] + fraction * gain:.4f}"]
+        )
+    print("\n".join(table(rows)), "(first the small network, the large one and their ensemble alone)", sep="\n")
+
+
+def scenes(split, n, seed):
+    """Two digits side by side on 10×20 pixels, with noise. Pixels of ink are of their digit's class, all others of class 10."""
+    digits, classes = digits_of(split)
+    generator = torch.Generator().manual_seed(seed)
+    images, labels = torch.zeros(n, 1, 10, 20), torch.full((n, 10, 20), 10)
+    for image, label in zip(images, labels, strict=True):
+        for left in (0, 10):
+            which, y, x = (int(torch.randint(high, (), generator=generator)) for high in (len(digits), 3, 3))
+            place = slice(y, y + 8), slice(left + x, left + x + 8)
+            image[0][place] = digits[which, 0]
+            label[place][digits[which, 0] > 0.25] = classes[which]
+    noise = 0.25 * torch.rand(n, 1, 1, 1, generator=generator) * torch.randn(images.shape, generator=generator)
+    return (images + noise).clamp(0, 1), labels
+
+
+def field(width, depth):
+    """Convolutions that look further and further."""
+    layers = []
+    for i in range(depth):
+        reach = 1 + i % 3
+        layers += [nn.Conv2d(width if i else 1, width, 3, padding=reach, dilation=reach, bias=False)]
+        layers += [nn.BatchNorm2d(width), nn.ReLU()]
+    return nn.Sequential(*layers, nn.Conv2d(width, 11, 1))
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", required=True, type=pathlib.Path)
     parser.add_argument("--cache", required=True, type=pathlib.Path, help="a folder that keeps outputs")
-    parser.add_argument("--only", choices=["cifar10", "imagenet", "speed"])
+    parser.add_argument("--only", choices=["cifar10", "imagenet", "three", "speed", "dense"])
     arguments = parser.parse_args()
     arguments.cache.mkdir(exist_ok=True)
     if arguments.only in (None, "cifar10"):
         targets = [(0.38, "resnet56"), (0.5, "ensemble")]
         judge(arguments.cache, "cifar10", *cifar10(arguments.data), None, 2_000, targets)
+    pair = ("mobilenet_v2", "tf_efficientnet_lite0")
     if arguments.only in (None, "imagenet"):
-        pair, third = ("mobilenet_v2", "tf_efficientnet_lite0"), "squeezenet1_1"
         targets = [(0.5, "tf_efficientnet_lite0"), (0.6, "ensemble")]
         judge(arguments.cache, "pair", *imagenet(arguments.data, pair), 40, 200, targets)
+    if arguments.only in (None, "three"):
         targets = [(0.38, "tf_efficientnet_lite0"), (0.5, "ensemble")]
-        judge(arguments.cache, "three", *imagenet(arguments.data, (*pair, third)), 40, 200, targets)
+        judge(arguments.cache, "three", *imagenet(arguments.data, (*pair, "squeezenet1_1")), 40, 200, targets)
     if arguments.only in (None, "speed"):
         speed(arguments.data)
+    if arguments.only in (None, "dense"):
+        dense()
 
 
 if __name__ == "__main__":

@@ -2,17 +2,22 @@
 
     python benchmarks/engine.py --data ../shared/data
     python benchmarks/engine.py --data ../shared/data --only cifar10
+    python benchmarks/engine.py --data ../shared/data --only stopping --evaluations 300
+    python benchmarks/engine.py --data ../shared/data --only held --evaluations 300 --seeds 3
 
 The folder holds `networks.py` with `load(name, normalized=False)`, `NETWORKS` and `cifar10(split)`. `cifar10` is ResNet-20
 and ResNet-56 trained on CIFAR-10 and an NSGA-II on them (7 minutes), `imagenet` ResNet-50 and ResNeXt-50 with random weights
-(20 minutes), `memory` the memory of groups of these (5 minutes). All times are on one thread, and what is compared is measured
-in one run.
+(20 minutes), `memory` the memory of groups of these (5 minutes). `stopping` is a search on the CIFAR-10 pair whose evaluations stop
+when they can no longer matter, and the same in full, on 1,500 images (20 minutes); `held` what becomes of both for the same
+computation on images that nobody searched or chose on (20 minutes a seed). All times are on one thread, and what is compared is
+measured in one run.
 """
 
 import argparse
 import pathlib
 import subprocess
 import sys
+import tempfile
 import time
 import warnings
 
@@ -20,12 +25,13 @@ import numpy as np
 import timm
 import torch
 from pymoo.core.callback import Callback
+from pymoo.indicators.hv import Hypervolume
 from pymoo.optimize import minimize
 from tqdm import tqdm
 from trained import cifar10_problem
 
-from pymoo_stitch import StitchProblem, Supernet, Task
-from pymoo_stitch.algorithms import nsga2
+from pymoo_stitch import DaskRunner, Evaluations, Run, StitchProblem, Supernet, Task, get_problem
+from pymoo_stitch.algorithms import AsyncNSGA2, nsga2
 
 torch.set_num_threads(1)
 
@@ -169,6 +175,54 @@ def imagenet():
         grouped(problem, f"the last 64 {name}s of NSGA-II", genotypes[-64:])
 
 
+def stopping(folder, evaluations):
+    """How many images a search takes whose evaluations stop, and how long, over one whose evaluations do not."""
+    problem = get_problem("cifar10", data=folder / "cifar10", images=1_500)
+    print(f"CIFAR-10, {problem.task}, {evaluations} evaluations of async-NSGA-II, groups of 8, one worker", flush=True)
+    seconds = {}
+    for early in (True, False):
+        with tempfile.TemporaryDirectory() as folder, DaskRunner(n_workers=1) as runner:
+            journal = pathlib.Path(folder) / "run.sqlite"
+            evaluator = Evaluations(runner=runner, journal=journal)
+            algorithm = AsyncNSGA2(early_stopping=early)
+            minimize(problem, algorithm, ("n_evals", evaluations), seed=1, evaluator=evaluator)
+            run = Run.read(journal)
+        fractions = run.images / len(problem.task["validation"])
+        beyond = slice(64, None)  # the first population is evaluated in full
+        seconds[early] = np.array([np.diff(run.worked(), prepend=0)[part].mean() for part in (slice(None), beyond)])
+        print(
+            f"  {'stopping' if early else 'in full'}: {run.is_bounded.sum()} bounded; fraction of the images: {fractions.mean():.3f}, "
+            f"{fractions[beyond].mean():.3f} beyond the first population; hypervolume {run.hypervolume(problem.hv_ref_point)[-1]:.4f}",
+            flush=True,
+        )
+    print(
+        "  worker's time per evaluation, stopping over in full: {:.2f}, {:.2f}".format(*seconds[True] / seconds[False])
+    )
+
+
+def held(folder, evaluations, seeds):
+    """For the same computation: 500 images in full, or 1,500 with evaluations that stop. Hypervolume on test of what is chosen on
+    selection."""
+    problems = {n: get_problem("cifar10", data=folder / "cifar10", images=n) for n in (500, 1_500)}
+    hv = Hypervolume(ref_point=np.ones(2))
+    print(f"CIFAR-10, {evaluations} evaluations on 500 images, or as many images beyond them on 1,500", flush=True)
+    for seed in seeds:
+        for n, problem in problems.items():
+            evaluator = Evaluations()
+            algorithm = AsyncNSGA2(early_stopping=n == 1_500, evaluator=evaluator)
+            algorithm.setup(problem, termination=("n_evals", 100_000), seed=seed)
+            while algorithm.has_next() and evaluator.images < 500 * evaluations:
+                algorithm.next()
+            found = algorithm.result().X
+            chosen = found[problem.reevaluate(found, "selection").get("on_front")]
+            test = problem.reevaluate(chosen, "test").get("F")
+            volume = hv.do(problems[500].normalize(test))
+            print(
+                f"  seed {seed}, {n} images: {evaluator}, {len(chosen)} chosen, hypervolume on test {volume:.4f}",
+                flush=True,
+            )
+
+
 def memory(budget):
     """Peak memory of evaluating 16 subnetworks of the ImageNet pair in groups that may take so many MiB."""
     problem = imagenet_problem(32, 32, budget * 2**20)
@@ -194,7 +248,11 @@ if __name__ == "__main__":
     parser.add_argument(
         "--data", type=pathlib.Path, default="../shared/data", help="folder with networks.py (default: ../shared/data)"
     )
-    parser.add_argument("--only", choices=["cifar10", "imagenet", "memory"], help="one part of the benchmark")
+    parser.add_argument(
+        "--only", choices=["cifar10", "imagenet", "memory", "stopping", "held"], help="one part of the benchmark"
+    )
+    parser.add_argument("--evaluations", type=int, default=300, help="of stopping and held (default: 300)")
+    parser.add_argument("--seeds", type=int, default=3, help="of held (default: 3)")
     parser.add_argument("--memory-of", type=int, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.memory_of:
@@ -208,3 +266,7 @@ if __name__ == "__main__":
         print("Memory of groups, 16 random subnetworks of the ImageNet pair, 32 images at a time", flush=True)
         for budget in (1_280, 2_048):
             subprocess.run([sys.executable, __file__, "--memory-of", str(budget)], check=True)
+    if arguments.only in (None, "stopping"):
+        stopping(arguments.data, arguments.evaluations)
+    if arguments.only in (None, "held"):
+        held(arguments.data, arguments.evaluations, range(1, arguments.seeds + 1))

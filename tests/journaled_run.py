@@ -19,7 +19,8 @@ def lognormal(x, random_state):
     return random_state.lognormal(sigma=1)
 
 
-SIZE = 16
+SIZE, BUDGET = 16, 100
+"""Half of the budget has a model, and few loops have run out of what is new, which takes them longest."""
 
 WORKERS = {"": None, ", few workers": 5, ", many workers": 40}  # of which all have a virtual clock
 
@@ -42,7 +43,7 @@ def make(name, size=SIZE):
 
 
 class Chains(TwoChains):
-    """Notes what it evaluates, says more than objectives, and fails for a few genotypes.
+    """Notes what it evaluates, says more than objectives, fails for a few genotypes, and stops where it cannot matter.
 
     :param limit: how many evaluations it makes before it raises `error`.
     :param each: what it calls before each evaluation, with the number of those before.
@@ -52,8 +53,12 @@ class Chains(TwoChains):
         super().__init__(depth, seed=1)
         self.limit, self.error, self.each = limit, error, each
         self.evaluated = []  # keys
+        self.ease = np.full(100, 0.5)
 
-    def _evaluate(self, X, out, *args, **kwargs):
+    def standard_error(self, error):
+        return 0.002
+
+    def _evaluate(self, X, out, *args, needed=None, **kwargs):
         for x in X:
             if self.limit is not None and len(self.evaluated) >= self.limit:
                 raise self.error
@@ -62,11 +67,22 @@ class Chains(TwoChains):
             self.evaluated.append(self.key(x))
         super()._evaluate(X, out, *args, **kwargs)
         out["F"][[self.key(x).count("1") % 7 == 6 for x in X]] = np.nan
+        out["images"] = np.full(len(X), 100)
+        if needed is not None:
+            self._stop(out, needed)
         out["accuracy"] = 1 - out["F"][:, 1]
         out["mask"] = np.array([self.active(x) for x in X])
 
+    def _stop(self, out, needed):
+        out["bound"] = np.full(len(needed), None)
+        for i, (f, least) in enumerate(zip(out["F"], needed, strict=True)):
+            if least is not None and f[1] > least:
+                out["images"][i] = 10
+                out["bound"][i] = (f[1] + least) / 2
+                f[1] = (f[1] + out["bound"][i]) / 2
 
-def search(name, journal, budget=150, problem=None, seed=3, size=SIZE, memo=(), evaluations=None, **options):
+
+def search(name, journal, budget=BUDGET, problem=None, seed=3, size=SIZE, memo=(), evaluations=None, **options):
     """What `minimize` gives."""
     algorithm, runner = make(name, size) if isinstance(name, str) else (name, None)
     evaluator = Evaluations(journal=journal, runner=runner, memo=memo, **evaluations or {})

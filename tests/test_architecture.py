@@ -30,8 +30,10 @@ NO_TORCH = {
     "pymoo_stitch.algorithms",
     "pymoo_stitch.report.runs",
     "pymoo_stitch.report.comparison",
+    "pymoo_stitch.report.page.server",
     "pymoo_stitch.problems",
     "pymoo_stitch.cli",
+    "pymoo_stitch.cli.watching",
 }
 """What can be imported without torch: the search, and whatever should answer at once."""
 

@@ -29,7 +29,13 @@ def test_there_are_examples():
     assert len(EXAMPLES) >= 10
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)
+def marked(example):
+    """Examples that search take seconds each."""
+    searches = any("minimize(" in line.source for line in example.examples)
+    return pytest.param(example, id=example.name, marks=pytest.mark.slow if searches else ())
+
+
+@pytest.mark.parametrize("example", [marked(example) for example in EXAMPLES])
 def test_examples_in_docstrings(example, cache, digits, workers, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     example.globs = KNOWN | example.globs

@@ -31,13 +31,13 @@ EXAMPLES = {
         "ensemble",
         ["pair"],
     ),
-    "nsga2_baseline.py": (["--budget", "100"], "hypervolume 0.", []),
+    "nsga2_baseline.py": (["--budget", "40"], "hypervolume 0.", []),
     "compare_algorithms.py": (["--budget", "30", "--seeds", "2"], "Mann–Whitney", ["comparison/hypervolume.png"]),
     "own_networks.py": (["--budget", "30"], "on test", []),
     "dask_cluster.py": (["--budget", "40"], "multiply-adds, accuracy", []),
-    "ask_and_tell.py": (["--budget", "50"], " real, ", []),
+    "ask_and_tell.py": (["--budget", "30"], " real, ", []),
     "plot_front.py": (["--budget", "40"], "Plots are in plots", ["plots/scatter.png", "plots/fronts.png"]),
-    "resume_a_run.py": (["--budget", "40"], "40 evaluations, 0 of them", ["run.sqlite"]),
+    "resume_a_run.py": (["--budget", "20"], "20 evaluations, 0 of them", ["run.sqlite"]),
     "timm_family.py": (
         ["deit_tiny_patch16_224", "deit_small_patch16_224", "--size", "32", "--window", "1"],
         "14 networks in 28",
@@ -103,7 +103,7 @@ def test_examples_run(name, execute, tmp_path):
     for file in files:
         assert (tmp_path / file).is_file()
     if name == "resume_a_run.py":
-        assert "50 evaluations, 40 of them" in execute(code, name, ["--budget", "50"])
+        assert "30 evaluations, 20 of them" in execute(code, name, ["--budget", "30"])
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
@@ -133,7 +133,7 @@ SMALLER = {
     },
     "docs/algorithms.md": {'("n_evals", 300)': '("n_evals", 60)', '("n_evals", 100)': '("n_evals", 30)'},
     "docs/cluster.md": {'("n_evals", 500)': '("n_evals", 40)'},
-    "docs/journal.md": {'("n_evals", 200)': '("n_evals", 60)'},
+    "docs/journal.md": {'("n_evals", 200)': '("n_evals", 30)'},
     "docs/stitch-kind.md": {"torch.rand(64, 3": "torch.rand(24, 3", "samples=128": "samples=48"},
     "docs/families.md": {
         'timm.create_model(f"deit_{size}_patch16_224", pretrained=True) for size in ("tiny", "small", "base")': (
@@ -187,8 +187,11 @@ def test_the_installed_package_is_found_from_anywhere(module, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_normal_install_holds_problems_and_types(tmp_path):
+def test_a_normal_install_holds_problems_types_and_the_page(tmp_path):
     done = run("-m", "pip", "install", "--no-deps", "--target", tmp_path / "site", ROOT)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "site" / "pymoo_stitch" / "py.typed").is_file()
     assert (tmp_path / "site" / "pymoo_stitch" / "problems" / "__init__.py").is_file()
+    static = "pymoo_stitch/report/page/static"
+    installed = {path.name for path in (tmp_path / "site" / static).iterdir()}
+    assert installed == {path.name for path in (ROOT / static).iterdir()}

@@ -20,8 +20,19 @@ from pymoo.optimize import minimize
 from pymoo.util.nds.non_dominated_sorting import NonDominatedSorting
 from torch import nn
 
-from pymoo_stitch import Evaluations, Space, StitchProblem, Supernet, Task
-from pymoo_stitch.algorithms import BinarySampling, ProblemSampling, nsga2
+from pymoo_stitch import (
+    ClassMap,
+    Evaluations,
+    JournalError,
+    NearestNeighbours,
+    Report,
+    Run,
+    Space,
+    StitchProblem,
+    Supernet,
+    Task,
+)
+from pymoo_stitch.algorithms import AsyncGA, AsyncNSGA2, BinarySampling, ProblemSampling, nsga2
 
 
 @pytest.fixture(scope="module")
@@ -357,3 +368,108 @@ def test_a_supernet_that_was_not_fitted_is_noticed(pair, task):
 def test_data_without_a_task(pair):
     with pytest.raises(TypeError, match="as a Task, not as tuple"):
         StitchProblem(pair, (torch.rand(2, *IMAGE), torch.zeros(2)))
+
+
+def test_the_journal_of_other_data_is_refused_in_words(pair, tmp_path):
+    rng = torch.Generator().manual_seed(0)
+    images, labels = torch.rand(12, *IMAGE, generator=rng), torch.randint(5, (12,), generator=rng)
+    few, all_of_them = (StitchProblem(pair, Task(validation=(images[:n], labels[:n]))) for n in (8, 12))
+    others = StitchProblem(pair, Task(validation=(images.flip(0), labels)))
+
+    def search(problem, **options):
+        return minimize(problem, nsga2(pop_size=4), ("n_evals", 4), seed=1, evaluator=Evaluations(**options))
+
+    search(all_of_them, journal=tmp_path / "run.sqlite")
+    for option in ({"journal": tmp_path / "run.sqlite"}, {"memo": [tmp_path / "run.sqlite"]}):
+        with pytest.raises(JournalError, match="12 validation images in the journal and 8 validation images here"):
+            search(few, **option)
+        with pytest.raises(JournalError, match=": not the same 12 validation images"):
+            search(others, **option)
+    with pytest.raises(ValueError, match="12 validation images in the journal and 8 validation images here"):
+        Report([Run.read(tmp_path / "run.sqlite")], few)
+
+
+# ------------------------------------------------------------------------------------------------------ stopping early
+
+
+def test_images_are_as_easy_as_the_references_find_them(problem, pair, task):
+    images, labels = next(task["validation"].batches(16))
+    with torch.inference_mode():
+        outputs = [pair.subnetwork(x).module()(images) for x in pair.references.values()]
+    expected = torch.stack([output.softmax(1)[torch.arange(16), labels] for output in outputs]).mean(0)
+    np.testing.assert_allclose(problem.ease, expected.numpy(), atol=1e-4)
+    with pytest.raises(ValueError, match=r"ease has the shape \(3,\), but there are 16 images"):
+        problem.ease = [0.1, 0.2, 0.3]
+    X = sample(problem, 6)
+    ordered = problem.evaluate(X)
+    problem.ease = None  # as they are
+    np.testing.assert_allclose(problem.evaluate(X), ordered)
+
+
+def test_only_means_over_images_can_stop(pair, task, problem):
+    assert problem.standard_error(0.5) == pytest.approx(0.125)
+    images, labels = next(task["validation"].batches(16))
+    assert StitchProblem(pair, Task(validation=(images, labels), metrics="cross_entropy")).standard_error(0.5) is None
+    head = NearestNeighbours(k=1)
+    fitted = Task(validation=(images, labels), calibration=(images, labels), head=head)
+    assert StitchProblem(pair, fitted).standard_error(0.5) is None
+    mapped = Task(validation=(images, labels), head=ClassMap([0, 1, 2, 3, 4]))
+    assert StitchProblem(pair, mapped).standard_error(0.5) is not None
+
+
+def test_a_search_that_stops_early_is_exact_where_it_counts(digits, tmp_path):
+    evaluations = Evaluations(journal=tmp_path / "journal")
+    algorithm = AsyncNSGA2(pop_size=16, n_pending=16)
+    result = minimize(digits, algorithm, ("n_evals", 120), seed=1, evaluator=evaluations)
+    run, n = Run.read(tmp_path / "journal"), len(digits.task["validation"])
+    assert evaluations.bounded == run.is_bounded.sum() > 10
+    assert not run.is_bounded[:16].any()
+    assert evaluations.images == run.images.sum() < 0.9 * n * 120
+    assert (run.images[~run.is_bounded] == n).all()
+    assert all(individual.get("bound") is None for individual in [*result.opt, *result.archive])
+    assert sorted(result.F.tolist()) == run.F[run.front].tolist()
+    in_full = digits.evaluate(run.X)
+    np.testing.assert_array_equal(run.F[~run.is_bounded], in_full[~run.is_bounded])
+    bounds = np.array([row.result["bound"] for row in run.rows if "bound" in row.result])
+    assert (in_full[run.is_bounded, 1] >= bounds - 1e-9).all()
+    assert (run.F[run.is_bounded, 1] >= bounds - 1e-9).all()
+    assert np.corrcoef(run.F[run.is_bounded, 1], in_full[run.is_bounded, 1])[0, 1] > 0.5
+
+
+def test_the_same_run_elsewhere_has_the_same_order_of_images(digits, tmp_path):
+    def run(budget):
+        evaluations = Evaluations(journal=tmp_path / "journal")
+        minimize(digits, AsyncNSGA2(pop_size=8, n_pending=8), ("n_evals", budget), seed=1, evaluator=evaluations)
+
+    ease = digits.ease
+    run(4)
+    try:
+        digits.ease = np.random.default_rng(0).random(len(ease))  # as if another machine rounded otherwise
+        run(5)
+        np.testing.assert_array_equal(digits.ease, ease)
+    finally:
+        digits.ease = ease
+
+
+def test_without_knowing_how_easy_images_are_all_are_evaluated(problem):
+    problem.ease = None
+    out = {}
+    problem._evaluate(sample(problem, 3), out, needed=[0.0, None, 0.0])
+    assert out["images"].tolist() == [16, 16, 16]
+    assert "bound" not in out
+    assert not out["failed"].any()
+
+
+def test_a_copy_in_another_process_finds_out_for_itself_how_easy_images_are(problem):
+    X = sample(problem, 3)
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(problem)).evaluate(X), problem.evaluate(X))
+
+
+@pytest.mark.parametrize("kind", ["early", "late"])
+def test_a_run_without_ease_leaves_none_to_the_next(problem, tmp_path, kind):
+    """As of a journal of an earlier version."""
+    ease = problem.ease
+    if kind == "early":
+        problem.ease = None
+    minimize(problem, AsyncGA(pop_size=4, n_pending=6), ("n_evals", 12), seed=1)
+    np.testing.assert_array_equal(problem.ease, ease)

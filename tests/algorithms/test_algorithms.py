@@ -277,8 +277,8 @@ def test_what_holds_nothing_more_ends_and_says_so(make, problem, n):
 def test_any_number_of_pending_and_workers(make, n_pending, n_workers):
     runner = SimulatedRunner(n_workers, lognormal)
     algorithm = make(pop_size=16, n_pending=n_pending, runner=runner)
-    result = minimize(TrapInverseTrap(20, seed=7), algorithm, ("n_evals", 200), seed=1)
-    assert result.algorithm.evaluator.real == 200
+    result = minimize(TrapInverseTrap(20, seed=7), algorithm, ("n_evals", 100), seed=1)
+    assert result.algorithm.evaluator.real == 100
     log = result.algorithm.runner.log
     most = max(sum(e.begun <= f.begun < e.ended for e in log) for f in log)
     assert most <= min(n_pending, n_workers)
@@ -309,14 +309,22 @@ def test_a_long_row_of_known_ones_neither_recurses_nor_keeps_others_waiting():
 
 
 def test_options_are_checked():
-    with pytest.raises(TypeError, match="no option popsize"):
-        GOMEA(popsize=3)
+    for make in (AsyncNSGA2, GOMEA, nsga2):
+        with pytest.raises(TypeError, match=r"no option popsize. Did you mean pop_size\?"):
+            make(popsize=3)
     with pytest.raises(ValueError, match="pop_size is at least 2, but is 1"):
         AsyncGA(pop_size=1)
     with pytest.raises(ValueError, match="Make pop_size larger"):
         GOMEA(pop_size=4, n_pending=5).setup(ZeromaxOnemax(5))
     with pytest.raises(ValueError, match="c, the size"):
         LKGOMEA(c=0)
+
+
+@pytest.mark.parametrize("make", [AsyncNSGA2, LKGOMEA, nsga2])
+@pytest.mark.parametrize("limit", [("n_evals", -5), ("n_evals", 0), ("n_gen", 0), ("time", -1)])
+def test_a_budget_of_nothing_is_refused(make, limit):
+    with pytest.raises(ValueError, match=rf"allows {limit[1]} .*at least one"):
+        minimize(ZeromaxOnemax(5), make(pop_size=4), limit, seed=1)
 
 
 def test_the_default_population_follows_from_the_budget():
@@ -329,9 +337,10 @@ def test_the_default_population_follows_from_the_budget():
 @OURS
 def test_the_threshold_keeps_what_is_below_it_from_the_front(make):
     problem = TwoChains(30, seed=1)
-    result = minimize(problem, make(pop_size=16), ("n_evals", 300), seed=1)
-    assert (1 - result.F[:, 1] >= 0.5).all()
-    free = minimize(problem, make(pop_size=16, threshold=None), ("n_evals", 300), seed=1)
+    result = minimize(problem, make(pop_size=16, threshold=Threshold(final=0.75)), ("n_evals", 150), seed=1)
+    assert (1 - result.F[:, 1] >= 0.75).all()
+    free = minimize(problem, make(pop_size=16, threshold=None), ("n_evals", 150), seed=1)
+    assert not (1 - free.F[:, 1] >= 0.75).all()
     assert set(map(tuple, free.F)) == set(map(tuple, free.archive.get("F")))
 
 
@@ -382,7 +391,7 @@ def test_a_filtered_donor_differs_in_what_is_active_in_the_recipient(make, closu
     problem = TwoChains(10, seed=1)
 
     def steps(filter_donors):
-        algorithm = make(pop_size=16, closure=closure, filter_donors=filter_donors)
+        algorithm = make(pop_size=16, closure=closure, filter_donors=filter_donors, screen=None)
         return list(mixed(algorithm.setup(problem, termination=("n_evals", 10_000), seed=1), 300))
 
     found = steps(True)

@@ -18,7 +18,7 @@ from pymoo.optimize import minimize
 from pymoo.util.nds.non_dominated_sorting import NonDominatedSorting
 
 from pymoo_stitch import Evaluations, Run
-from pymoo_stitch.algorithms import GOMEA, AsyncGA, AsyncNSGA2
+from pymoo_stitch.algorithms import GOMEA, LKGOMEA, AsyncGA, AsyncNSGA2
 from pymoo_stitch.algorithms.async_nsga2 import crowding_distances, hypervolume_gains, ranks
 from pymoo_stitch.algorithms.model import LEAST, ErrorModel
 from pymoo_stitch.runners import SimulatedRunner
@@ -109,6 +109,13 @@ def test_no_key_is_proposed_twice():
     assert algorithm.screened > 0
     without = minimize(problem, AsyncNSGA2(screen=None), ("n_evals", 200), seed=1).algorithm
     assert (without.evaluator.skipped, without.screened) == (0, 0)
+
+
+@pytest.mark.parametrize("make", [AsyncGA, LKGOMEA])
+def test_screened_loops_seldom_ask_for_what_is_known(make):
+    evaluator = minimize(TwoChains(20, seed=1), make(), ("n_evals", 300), seed=1).algorithm.evaluator
+    assert evaluator.real == 300
+    assert evaluator.skipped < evaluator.real
 
 
 @pytest.mark.parametrize("make", [AsyncNSGA2, AsyncGA, GOMEA])

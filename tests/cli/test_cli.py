@@ -11,18 +11,22 @@ import subprocess
 import sys
 import time
 from argparse import ArgumentTypeError
+from importlib.util import find_spec
+from itertools import count
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+from conftest import IMAGE, TESTS
 from pymoo.optimize import minimize
 
-from pymoo_stitch import Evaluations, Run, Supernet, cli
+from pymoo_stitch import Evaluations, Run, StitchProblem, Supernet, Task, cli
 from pymoo_stitch.algorithms import GOMEA
-from pymoo_stitch.cli import commands, parser
+from pymoo_stitch.cli import checks, commands, parser
+from pymoo_stitch.report import Measured
 
-COMMANDS = ("demo", "info", "build", "search", "resume", "report", "export", "compare")
+COMMANDS = ("demo", "info", "build", "search", "resume", "report", "watch", "export", "compare")
 
 
 @pytest.fixture
@@ -78,11 +82,55 @@ def test_without_a_command_there_is_help(capsys):
     assert "Begin with: pymoo-stitch demo" in capsys.readouterr().out
 
 
-def test_help_needs_no_torch():
-    code = "import sys\nfrom pymoo_stitch.cli import main\ntry: main(['--help'])\nexcept SystemExit: print('torch' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.endswith("False\n")
-    assert all(name in done.stdout for name in COMMANDS)
+@pytest.mark.parametrize(
+    ("misspelt", "meant"),
+    [
+        ("serch digits", "search"),
+        ("search digits --budgte 5", "--budget"),
+        ("search digits --budgte=5", "--budget"),
+        ("build digits --outptu file", "--output"),
+        ("search digits --algorithm LK-GOMAE", "LK-GOMEA"),
+        ("search digts", "digits"),
+        ("info digts", "digits"),
+        ("search digits --option sede=1", "seed"),
+    ],
+)
+def test_what_is_misspelt_is_answered_with_what_was_meant(misspelt, meant, capsys):
+    try:
+        code = cli.main(misspelt.split())
+    except SystemExit as end:
+        code = end.code
+    assert code in (cli.ERROR, cli.USAGE)
+    assert f"Did you mean {meant}?" in capsys.readouterr().err
+
+
+ANSWER = """
+import contextlib, io, sys
+from pymoo_stitch.cli import main
+for arguments in {arguments}:
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        try:
+            main(arguments.split())
+        except SystemExit:
+            pass
+    for name in {slow}:
+        assert name not in sys.modules, (arguments, name)
+"""
+
+
+def test_help_info_and_errors_in_arguments_import_nothing_that_takes_seconds():
+    at_once = ["--help", "search --help", "info", "info digits", "info imagenet-a", "search digits --budgte 5"]
+    at_once += ["search digts", "search digits --option sede=1", "build digits --output no/folder/file", "serch"]
+    at_once += ["export run.sqlite --output a.bin"]
+    soon = ["report nowhere.sqlite", f"info {TESTS / 'fixtures' / 'gomea.sqlite'}", f"resume {__file__}"]
+    seconds = ("torch", "timm", "torchvision", "distributed", "matplotlib", "sklearn")
+    for arguments, slow in (
+        (at_once, (*seconds, "pymoo", "scipy", "numpy.testing")),
+        (soon, (*seconds, "scipy.stats")),
+    ):
+        code = ANSWER.format(arguments=arguments, slow=slow)
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
 
 
 def test_from_search_to_a_network(command, journal, tmp_path):
@@ -104,6 +152,8 @@ def test_from_search_to_a_network(command, journal, tmp_path):
     assert code == 0
     assert "On the same 4,000 test images (exact McNemar tests" in said
     assert (tmp_path / "report" / "fronts.png").is_file()
+    assert "open report/report.html in a browser" in said
+    assert (tmp_path / "report" / "report.html").is_file()
 
     code, said, errors = command("export --output network.pt2", journal)
     assert (code == 0) == ("nothing that was found is surely as good" not in errors)
@@ -134,14 +184,17 @@ def test_from_search_to_a_network(command, journal, tmp_path):
 def test_a_recalibration_is_kept_if_it_is_better_on_selection(gain, words, digits, capsys):
     """Whatever it is on test."""
     subnetwork = digits.subnetwork(np.arange(digits.n_var) < 4)
-    before = {"selection": {"accuracy": 0.8}, "test": {"accuracy": 0.8}}
-    after = {"selection": {"accuracy": 0.8 + gain}, "test": {"accuracy": 0.8 - gain}}
-    report = SimpleNamespace(problem=digits, deciding="selection", measure=lambda subnetwork: after)
+
+    def measured(selection, test):
+        return {s: Measured(0, {"accuracy": value}, {}) for s, value in (("selection", selection), ("test", test))}
+
+    before, after = measured(0.8, 0.8), measured(0.8 + gain, 0.8 - gain)
+    report = SimpleNamespace(problem=digits, deciding="selection", measured=lambda subnetwork: after)
     network, kept = commands._recalibrate(report, subnetwork, before, 32)
     assert network is subnetwork
     assert (kept is after) == bool(subnetwork.norms) == (gain > 0)
     said = capsys.readouterr().out
-    assert f"accuracy on selection 0.8000 before, {0.8 + gain:.4f} after. It is " in said
+    assert f"accuracy on selection 0.800 before, {0.8 + gain:.3f} after. It is " in said
     assert words in said
 
 
@@ -155,6 +208,7 @@ def test_build_and_use_a_supernet(command, tmp_path):
     code, said, _ = command("build digits --output digits.safetensors")
     assert code == 0
     assert "Saved to digits.safetensors" in said
+    assert "pymoo-stitch search digits --option supernet=digits.safetensors" in said
     assert Supernet.load(tmp_path / "digits.safetensors").n_var == 72
     assert command("info digits.safetensors")[:1] == (0,)
     code, said, _ = command("search digits --option supernet=digits.safetensors --budget 5")
@@ -200,7 +254,7 @@ def test_workers(command):
     code, said, errors = command("search digits --budget 40 --workers 2")
     assert code == 0
     assert "40 evaluations" in said
-    assert "dashboard" in errors
+    assert ("dashboard" in errors) == (find_spec("bokeh") is not None)  # the dashboard needs it
 
 
 OWN = """
@@ -222,6 +276,29 @@ def test_a_problem_of_ones_own(command, tmp_path):
     assert re.search(r"is of the problem in \S*mine\.py\. If you trust it, add --problem \S*mine\.py", errors)
     (tmp_path / "mine.py").write_text(OWN)
     assert command("report run.sqlite --problem mine.py")[0] == 0
+
+
+def test_a_supernet_of_ones_own_problem_says_how_it_is_used(tmp_path):
+    (tmp_path / "mine.py").write_text(OWN)
+    options = SimpleNamespace(problem=str(tmp_path / "mine.py"), output="pair.safetensors")
+    assert "problem() of your file: Supernet.load('pair.safetensors')" in commands._use_of_supernet(options)
+
+
+def test_info_shows_the_docstring_and_the_options_of_ones_own_file_without_running_it(command, tmp_path):
+    described = '"""Two of mine."""\n' + OWN.replace("images: int = 100", "data: Path, images: int = 100")
+    (tmp_path / "mine.py").write_text(described + "\nraise SystemError('it was run')")
+    code, said, _ = command("info mine.py")
+    assert code == 0
+    assert said.startswith("Two of mine.\n")
+    assert "data (path, required)\n" in said
+    assert "images (int, default 100)\n" in said
+
+
+def test_to_retrain_without_images_names_the_argument_that_provides_them(pair):
+    labels = torch.zeros(4, dtype=torch.int64)
+    problem = StitchProblem(pair, Task(validation=(torch.rand(4, *IMAGE), labels)))
+    with pytest.raises(ValueError, match=r"Task\(calibration=images\), or export without --retrain"):
+        commands._calibration_images(problem, "retrain")
 
 
 # -------------------------------------------------------------------------------------------------------- what goes wrong
@@ -265,7 +342,7 @@ def test_wrong_options(text, message, capsys):
         ("search cifar10", "data"),
         ("search cifar10 --option data=nowhere", "nowhere"),
         ("search mine.py", "mine.py"),
-        ("search digits --budget 5 --output no/folder/run.sqlite", "there is no folder no/folder"),
+        ("search digits --budget 5 --output no/folder/run.sqlite", "no/folder does not exist"),
         ("search digits --budget 5 --scheduler nowhere", "there is no Dask scheduler nowhere"),
         ("search digits --budget 5 --scheduler text.pt2", "there is no Dask scheduler in text.pt2"),
         ("search digits --budget 5 --output .", "it is a folder"),
@@ -277,17 +354,21 @@ def test_wrong_options(text, message, capsys):
         ("info text.pt2", "text.pt2"),
         ("info text.safetensors", "text.safetensors"),
         ("report text.pt2", "text.pt2"),
+        ("info text.sqlite", "text.sqlite is not a journal"),
+        ("report text.sqlite", "text.sqlite is not a journal"),
+        ("report nowhere.sqlite --output text.sqlite/report", "text.sqlite is a file"),
     ],
 )
 @pytest.mark.filterwarnings("ignore:.*:ResourceWarning")
 def test_errors_are_one_sentence(text, message, command, tmp_path):
-    for name in ("text.pt2", "text.safetensors"):
+    for name in ("text.pt2", "text.safetensors", "text.sqlite"):
         (tmp_path / name).write_text("nothing that could be read" * 40)
     code, _, errors = command(text)
     assert code == cli.ERROR
     (line,) = [line for line in errors.splitlines() if line.startswith(f"pymoo-stitch {text.split()[0]}: ")]
     assert message in line
     assert "Traceback" not in errors
+    assert not (tmp_path / "report").exists()
 
 
 @pytest.mark.parametrize(
@@ -320,6 +401,7 @@ def test_journals_that_may_not_be_written(command, journal, tmp_path):
     assert (tmp_path / "empty").stat().st_size == 0
 
 
+@pytest.mark.slow
 def test_a_run_of_which_nothing_is_sound(command, journal, tmp_path):
     with sqlite3.connect(journal) as db:
         db.execute("update evaluations set failed = 'no memory'")
@@ -337,7 +419,7 @@ def test_what_a_file_is_shows_its_content(command, tmp_path):
     (tmp_path / "mine.py").write_text(OWN)
     code, said, _ = command("info mine.py")
     assert code == 0
-    assert "images (int, default 100):" in said
+    assert "images (int, default 100)" in said
 
 
 def test_the_journal_of_another_run(command, journal):
@@ -359,11 +441,47 @@ def test_a_journal_of_a_script(command, digits, tmp_path):
     assert "does not tell its problem, which a script made" in errors
 
 
+@pytest.mark.filterwarnings("ignore:interrupted")
+def test_a_search_that_is_interrupted_early_says_how_to_go_on(command, monkeypatch):
+    evaluate, calls = StitchProblem._evaluate, count()
+
+    def interrupted(self, *args, **options):
+        if next(calls) == 4:
+            raise KeyboardInterrupt
+        evaluate(self, *args, **options)
+
+    monkeypatch.setattr(StitchProblem, "_evaluate", interrupted)
+    code, said, _ = command("search digits --budget 60 --output cut.sqlite")
+    assert code == cli.INTERRUPTED
+    assert "4 evaluations (0 of them" in said
+    assert said.splitlines()[-1] == "Interrupted. Go on: pymoo-stitch resume cut.sqlite"
+    assert "less than the population" not in said
+
+
+def test_sigterm_ends_a_command_as_an_error_would(command, monkeypatch):
+    def ended(options):
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(10)
+
+    monkeypatch.setattr("pymoo_stitch.cli.info.info", ended)
+    before = signal.getsignal(signal.SIGTERM)
+    code, _, errors = command("info")
+    assert code == cli.TERMINATED
+    assert "the same command goes on from there" in errors
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_of_several_journals_one_tells_the_problem():
+    origin = {"name": "digits", "options": {}}
+    options = parser.make_parser().parse_args(["report", "of_a_script.sqlite", "of_a_command.sqlite"])
+    assert checks.problem_named(checks.origin_of([{"origin": None}, {"origin": origin}]), options) == "digits"
+
+
 def test_tracebacks_and_defects(command, monkeypatch):
     code, _, errors = command("info nowhere --traceback")
     assert code == cli.ERROR
     assert "Traceback" in errors
-    monkeypatch.setattr("pymoo_stitch.cli.commands.info", lambda options: {}["x"])
+    monkeypatch.setattr("pymoo_stitch.cli.info.info", lambda options: {}["x"])
     code, _, errors = command("info")
     assert code == cli.ERROR
     assert "KeyError: 'x'; --traceback shows where." in errors

@@ -239,7 +239,7 @@ def test_a_space_smaller_than_the_budget_ends_the_run_and_says_so():
 class Broken(SerialRunner):
     """Cannot submit."""
 
-    def submit(self, f, x):
+    def submit(self, f, x, needed=None):
         raise ConnectionError("the scheduler is lost: start it again")
 
 
@@ -266,7 +266,7 @@ def test_a_result_that_is_committed_is_known_whatever_the_bar_does(monkeypatch):
     problem, evaluations = Halves(), Evaluations()
 
     class Bar:
-        def show(self, real):
+        def show(self, real, is_replayed):
             raise OSError("the terminal is gone")
 
     evaluations._progress = Bar()

@@ -108,7 +108,7 @@ def test_another_class_is_another_run(problem, tmp_path):
         with closing(sqlite3.connect(journal)) as db, db:
             db.execute("UPDATE run SET value = json_set(value, '$.class', ?) WHERE name = 'algorithm'", (path,))
         if refused:
-            with pytest.raises(JournalError, match=r"algorithm\.class is \"elsewhere\.LKGOMEA\" in the journal"):
+            with pytest.raises(JournalError, match=r"algorithm is elsewhere\.LKGOMEA in the journal and pymoo_stitch"):
                 resume(problem, journal, "lk-gomea")
         else:
             assert resume(problem, journal, "lk-gomea").algorithm.evaluator.replayed == 40

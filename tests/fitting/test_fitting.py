@@ -13,10 +13,19 @@ from torch.nn import functional as F
 from torch.utils.data import BatchSampler, DataLoader, SequentialSampler, TensorDataset
 
 from pymoo_stitch import Link, Network, Supernet
-from pymoo_stitch.fitting import Execution, adapter_of, solve_factors, solve_rows
+from pymoo_stitch.fitting import Execution, adapter_of, solve_factors, solve_rows, solving
 from pymoo_stitch.fitting._batches import Data
 from pymoo_stitch.fitting.genotypes import random_genotype
-from pymoo_stitch.fitting.solving import RIDGES, KernelEquations, Moments, NormalEquations, choose_ridge, pool
+from pymoo_stitch.fitting.solving import (
+    RIDGES,
+    SAFE,
+    Moments,
+    NormalEquations,
+    RowEquations,
+    _gram,
+    choose_ridge,
+    pool,
+)
 from pymoo_stitch.supernet import FitReport
 
 CPU = torch.device("cpu")
@@ -62,10 +71,14 @@ def test_the_taps_of_all_links_are_the_networks_own_tensors(supernet, images):
 @given(seed=st.integers(0, 1000))
 @settings(deadline=None, max_examples=20)
 def test_running_a_subnetwork_node_by_node_gives_what_its_module_gives(supernet, images, seed):
+    """At once, or from what comes before its stitches, which no stitch is needed for."""
     subnetwork = supernet.subnetwork(random_genotype(supernet, np.random.default_rng(seed)))
     execution = Execution(supernet, CPU)
     with torch.no_grad():
-        assert torch.equal(execution.run(subnetwork, images, supernet.stitches), subnetwork.module()(images))
+        expected, before = subnetwork.module()(images), execution.before_stitches(subnetwork, images)
+        assert torch.equal(execution.run(subnetwork, images, supernet.stitches), expected)
+        assert torch.equal(execution.run(subnetwork, images, supernet.stitches, before), expected)
+    assert before.keys().isdisjoint(subnetwork.after_stitches())
 
 
 # --------------------------------------------------------------------------------------------------------- least squares
@@ -161,7 +174,7 @@ def test_few_samples_of_wide_taps_are_kept_as_they_are_with_the_same_result(resi
     options = {"positions": 1, "ridge": 1e-3, "restore": 0, "batch_size": 3}
     solved = []
     monkeypatch.setattr(
-        KernelEquations, "weight", lambda self, *a, of=KernelEquations.weight: solved.append(self) or of(self, *a)
+        RowEquations, "weight", lambda self, *a, of=RowEquations.weight: solved.append(self) or of(self, *a)
     )
     kept.fit(images, **options)
     assert solved
@@ -174,15 +187,50 @@ def test_few_samples_of_wide_taps_are_kept_as_they_are_with_the_same_result(resi
         torch.testing.assert_close(tensor, summed.stitches.state_dict()[name], rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.parametrize("channels", [40, 80])
 @pytest.mark.parametrize("noise_", [0.1, 0.001])
-def test_both_systems_predict_the_same_from_rows_in_float32_of_correlated_channels(noise_):
+@pytest.mark.parametrize("ridge", RIDGES)
+def test_rows_in_float32_of_correlated_channels_predict_as_least_squares_written_down_in_float64(
+    channels, noise_, ridge
+):
+    """Both systems, at each ridge that is tried: wide products where they are needed."""
     rng = torch.Generator().manual_seed(0)
-    x = torch.randn(60, 10, generator=rng) @ torch.randn(10, 80, generator=rng)
-    x, y = x + noise_ * torch.randn(60, 80, generator=rng), torch.randn(60, 5, generator=rng)
+    x = torch.randn(60, 10, generator=rng) @ torch.randn(10, channels, generator=rng)
+    x, y = x + noise_ * torch.randn(60, channels, generator=rng), torch.randn(60, 5, generator=rng)
     x, y = x - x.mean(0), y - y.mean(0)
     wide = x.double(), y.double()
-    normal = NormalEquations(60, wide[0].T @ wide[0] / 60, wide[0].T @ wide[1] / 60).weight(1e-6)
-    torch.testing.assert_close(wide[0] @ KernelEquations(x, y).weight(1e-6).T, wide[0] @ normal.T, rtol=1e-4, atol=1e-4)
+    matrix = wide[0].T @ wide[0] / 60
+    penalty = ridge * matrix.diagonal().mean() * torch.eye(channels, dtype=torch.float64)
+    weight = torch.linalg.solve(matrix + penalty, wide[0].T @ wide[1] / 60).T
+    found = RowEquations(x, y).weight(ridge)
+    assert found.dtype == (torch.float64 if ridge < SAFE else torch.float32)
+    tolerance = 1e-4 if ridge < SAFE else 5e-4  # of a standard deviation
+    torch.testing.assert_close(wide[0] @ found.double().T, wide[0] @ weight.T, rtol=0, atol=tolerance)
+
+
+@given(n=st.integers(1, 700), c=st.integers(1, 4), seed=st.integers(0, 99))
+@settings(deadline=None, max_examples=20)
+def test_products_of_rows_are_those_below_the_diagonal(n, c, seed):
+    rows_ = torch.randn(n, c, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    torch.testing.assert_close(_gram(rows_).tril(), (rows_ @ rows_.T).tril())
+    torch.testing.assert_close(_gram(rows_.T).tril(), (rows_.T @ rows_).tril())
+
+
+def test_a_fit_in_float32_where_that_is_safe_reports_what_one_in_float64_does(pair, monkeypatch):
+    images, options = noise(16), {"positions": 2, "restore": 0}
+    supernet, precise = fresh(pair), fresh(pair)
+    used = []
+    monkeypatch.setattr(
+        RowEquations, "weight", lambda self, *a, of=RowEquations.weight: used.append(of(self, *a)) or used[-1]
+    )
+    report = supernet.fit(images, **options)
+    assert torch.float32 in {weight.dtype for weight in used}
+    used.clear()
+    monkeypatch.setattr(solving, "SAFE", 1)
+    expected = precise.fit(images, **options)
+    assert {weight.dtype for weight in used} == {torch.float64}
+    assert report.errors == pytest.approx(expected.errors, rel=1e-4)
+    assert report.variances == pytest.approx(expected.variances, rel=1e-4)
 
 
 @given(seed=st.integers(0, 999), parts=st.lists(st.integers(1, 9), min_size=1, max_size=4), centred=st.booleans())
@@ -219,7 +267,7 @@ def test_the_ridge_is_the_one_that_misses_least_of_samples_kept_back(n, signal, 
     if n < 100:
         missed = [(kept_x @ equations.weight(r).T - kept_y).square().sum() for r in RIDGES]
         assert ridge == RIDGES[int(np.argmin(missed))]
-        assert ridge == choose_ridge(KernelEquations(x, y), kept_x, kept_y)
+        assert ridge == choose_ridge(RowEquations(x, y), kept_x, kept_y)
 
 
 def test_links_that_share_a_stitch_are_fitted_together(by_hand):
@@ -518,8 +566,8 @@ def test_networks_of_which_only_some_normalise_are_warned_of_and_get_unit_images
 def test_off_a_terminal_lines_say_how_far_it_is(pair, capsys):
     fresh(pair).fit(noise(64), batch_size=8)
     lines = capsys.readouterr().err.splitlines()
-    assert lines[0] == "least squares: 8 of 56 images"
-    assert lines[-1] == "least squares: 56 of 56 images"
+    assert lines[0] == "least squares: 0 of 56 images"
+    assert lines[-1].startswith("least squares: 56 of 56 images, ")
     fresh(pair).fit(noise(64), progress=False)
     assert not capsys.readouterr().err
 

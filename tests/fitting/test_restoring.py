@@ -110,7 +110,7 @@ def test_the_distance_of_class_scores_knows_no_scale(seed, scale, shift):
     scores, others = torch.randn(2, 20, 7, generator=torch.Generator().manual_seed(seed))
     assert distance(scores * scale + shift, scores).item() == pytest.approx(0, abs=1e-3)
     assert distance(scores * scale + shift, others).item() == pytest.approx(distance(scores, others).item(), abs=1e-3)
-    assert distance(-scores, scores).item() == pytest.approx(2, abs=1e-3)
+    assert distance(-scores, scores) > distance(others, scores) > 0.1
 
 
 def test_the_degree_is_the_one_with_which_subnetworks_come_nearest_to_the_ensemble(pair):
@@ -128,7 +128,7 @@ def test_the_degree_is_the_one_with_which_subnetworks_come_nearest_to_the_ensemb
     distances = {}
     for degree, stitches in by_degree.items():
         again = Supernet(pair.networks, pair.links, stitches=stitches)
-        given_ = [subnetwork.module()(kept) for subnetwork in _examples(again, None)]
+        given_ = [subnetwork.module()(kept) for subnetwork in _examples(again, None, 4)]
         distances[degree] = np.mean([distance(output, ensemble).item() for output in given_])
     assert report.degree == min(distances, key=distances.get)
 

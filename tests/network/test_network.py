@@ -341,7 +341,7 @@ class Infinite(nn.Module):
 @pytest.mark.parametrize(
     ("module", "message"),
     [
-        (Branching(), "branching cannot be imported: torch.export failed"),
+        (Branching(), "branching cannot be imported: which way it goes depends on the values"),
         (Random(), "random cannot be imported: operator 'aten.rand.default' is not among those"),
         (Unknown(), "unknown cannot be imported: operator 'aten.special_bessel_j0.default' .*OPERATORS.add"),
         (Mixing(), "mixing cannot be imported"),
@@ -648,3 +648,21 @@ def test_every_listed_torchvision_segmenter_imports_without_its_auxiliary_head(n
     network = check_import(make(weights=None, weights_backbone=None, aux_loss=True), 130, name)
     assert network.output_shape == (21, 130, 130)
     assert not any("aux" in weight for weight in network.weights)
+
+
+class Undecided(nn.Module):
+    def forward(self, x):
+        if x.mean() > 0:
+            x = 2 * x
+        return x.flatten(1)
+
+
+def test_what_depends_on_values_is_one_sentence_with_the_line(capfd):
+    with pytest.raises(
+        ValueError, match=r"undecided cannot be imported: which way it goes depends on the values"
+    ) as raised:
+        Network.from_module(Undecided(), torch.rand(2, 3, 4, 4))
+    assert f"of {__file__}: if x.mean() > 0:." in str(raised.value)
+    assert "torch.where" in str(raised.value)
+    assert "\n" not in str(raised.value)
+    assert capfd.readouterr() == ("", "")

@@ -58,6 +58,11 @@ def test_every_problem_says_what_it_is_and_what_its_options_are(name):
     assert all(p.kind is Parameter.KEYWORD_ONLY and problems._types(name, function, k) for k, p in parameters.items())
     assert parameters["supernet"].default is None
     assert re.findall(r":param (\w+):", function.__doc__) == list(parameters)
+    assert function.__doc__.startswith(f"{problems.SUMMARIES[name]}\n")
+    source = problems.source_of(name)  # what can be said without importing it
+    assert [*source.options] == [*parameters]
+    assert all(said for _, _, said in source.options.values())
+    assert not source.takes_any
 
 
 def test_options_are_read_as_their_annotations_say():

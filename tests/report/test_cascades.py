@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from pymoo_stitch.report.cascades import all_cascades, choose_cascade, plain_cascades
+from pymoo_stitch.report.cascades import choose_cascade
 from pymoo_stitch.supernet import JointCosts
-from pymoo_stitch.task.cascading import Predictions, evaluate, single_networks
+from pymoo_stitch.task.cascading import Predictions, all_cascades, evaluate, single_networks
 
 N = 1_600
 
@@ -45,7 +45,7 @@ def halves(found):
 
 def test_plain_cascades_are_the_references_and_two_of_them(candidates, costs):
     selection, _ = halves(predictions(0, len(candidates), 0.05))
-    table = plain_cascades(selection, costs, [0, 1, 2])
+    table = all_cascades(selection, costs, of=[0, 1, 2])
     assert table.made_of([0, 1, 2]).all()
     assert {tuple(stages) for stages in table.stages if stages[1] >= 0} == {
         (a, b) for a in range(3) for b in range(3) if a != b
@@ -55,6 +55,18 @@ def test_plain_cascades_are_the_references_and_two_of_them(candidates, costs):
     assert every.costs.max() <= costs.alone[0]
     assert len(every) > len(table)
     assert not every.made_of([0, 1, 2]).all()
+
+
+def test_a_plain_cascade_of_three_stages_is_chosen_where_asked(candidates, costs):
+    selection, _ = halves(predictions(0, 3, 0))
+    values = {}
+    for n_stages in (2, 3):
+        choice = choose_cascade(selection, JointCosts(candidates[:3]), [0, 1, 2], at_most=np.inf, n_stages=n_stages)
+        plain = all_cascades(selection, JointCosts(candidates[:3]), n_stages=n_stages)
+        assert not choice.is_stitched
+        assert choice.table.values[0] == plain.values.max()
+        values[n_stages] = choice.table.values[0]
+    assert values[3] >= values[2]
 
 
 def test_stitched_stages_that_are_worse_do_not_win_by_luck(candidates, costs):
@@ -67,7 +79,7 @@ def test_stitched_stages_that_are_worse_do_not_win_by_luck(candidates, costs):
         choice = choose_cascade(selection, costs, [0, 1, 2], at_most=budget)
         chosen, plain = evaluate(choice.table, test, costs).values
         lost.append(plain - chosen)
-        every = all_cascades(selection, costs, budget)
+        every = all_cascades(selection, costs, at_most=budget)
         every = every.take(~every.made_of([0, 1, 2]))
         best = every.take([np.argmin(every.errors)])
         lost_by_greed.append(plain - evaluate(best, test, costs).values[0])

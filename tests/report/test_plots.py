@@ -128,6 +128,18 @@ FIGURES = {
 }
 
 
+def test_curves_have_bars_where_their_intervals_are_known():
+    F = front(0, n=5)
+    with_ends = np.column_stack([F, F[:, 1] - 0.01, F[:, 1] + 0.01])
+    options = {"fronts": {"test": {"a": front(1)}}, "references": {"test": REFERENCES}}
+    without, bars = (
+        plot_fronts(**options, curves={"b": {"test": each}}).axes[0].collections for each in (F, with_ends)
+    )
+    assert (len(without), len(bars)) == (0, 1)
+    found = np.array(bars[0].get_segments())
+    np.testing.assert_allclose(1 - found[:, :, 1], with_ends[:, 2:])
+
+
 @pytest.mark.parametrize("name", FIGURES)
 def test_figures_are_legible_and_leave_matplotlib_alone(name):
     before = dict(matplotlib.rcParams)

@@ -10,12 +10,13 @@ import warnings
 import numpy as np
 import pytest
 import torch
+from conftest import imported
 from PIL import Image
 from scipy.stats import binomtest
 
 from pymoo_stitch import Report, Run, StitchProblem, Supernet, Task, compare
 from pymoo_stitch.algorithms import LKGOMEA, nsga2
-from pymoo_stitch.report import NothingToRecommendError, noise, read_cascade, with_new_thresholds
+from pymoo_stitch.report import NothingToRecommendError, cascade_points, noise, read_cascade, with_new_thresholds
 from pymoo_stitch.report.cascade_points import cascades_document
 from pymoo_stitch.util.fronts import dominates
 from pymoo_stitch.util.statistics import holm
@@ -180,10 +181,70 @@ def test_plain_cascades_are_what_one_gets_by_hand(report, problem):
             assert point.F[split][0] == pytest.approx(expected, rel=0.01)
 
 
+def test_plain_cascades_have_three_stages_where_asked(problem, runs):
+    """A third stage makes more of them, so that none of two stages is better and cheaper than all of these."""
+    two, three = (Report(runs[:1], problem, n_stages=n).plain_cascades for n in (2, 3))
+    assert max(len(point.network.stages) for point in two) == 2
+    assert max(len(point.network.stages) for point in three) == 3
+    for point in two:
+        assert any((other.F["selection"] <= point.F["selection"]).all() for other in three)
+
+
+class Field(torch.nn.Sequential):
+    """Which of three classes each pixel is of."""
+
+    def __init__(self, width):
+        first, last = torch.nn.Conv2d(3, width, 3, padding=1), torch.nn.Conv2d(width, 3, 1)
+        super().__init__(first, torch.nn.ReLU(), torch.nn.Conv2d(width, width, 3, padding=1), torch.nn.ReLU(), last)
+
+
+@pytest.fixture(scope="module")
+def pixels(tmp_path_factory):
+    """The report of a search in which pixels are classified, as the larger of two networks does, but for a tenth."""
+    supernet = Supernet.build([imported(lambda: Field(4), "small"), imported(lambda: Field(12), "large", seed=1)])
+    generator = torch.Generator().manual_seed(0)
+    images = torch.rand(120, 3, 8, 8, generator=generator)
+    supernet.fit(images, batch_size=40, positions=16, progress=False)
+    with torch.inference_mode():
+        labels = supernet.subnetwork(supernet.references["large"]).module()(images).argmax(1)
+    wrong = torch.rand(labels.shape, generator=generator) < 0.1
+    labels = torch.where(wrong, torch.randint(3, labels.shape, generator=generator), labels)
+    names = ("validation", "selection", "test")
+    parts = zip(images.split(40), labels.split(40), strict=True)
+    problem = StitchProblem(supernet, Task(**dict(zip(names, parts, strict=True))))
+    folder = tmp_path_factory.mktemp("pixels")
+    return Report(
+        compare(problem, {"n": lambda: nsga2(pop_size=8)}, ("n_evals", 16), seeds=[1], folder=folder), problem
+    )
+
+
+def test_images_of_dense_tasks_are_deferred_by_the_mean_over_pixels(pixels, tmp_path):
+    assert len(pixels.plain_cascades) > 2
+    for point in pixels.plain_cascades:
+        first, second = point.network.stages
+        ((images, labels),) = pixels.problem.task["test"].batches(40)
+        with torch.inference_mode():
+            one, other = first.module()(images), second.module()(images)
+        deferred = one.softmax(1).amax(1).mean((1, 2)) < point.network.thresholds[0]
+        answers = torch.where(deferred[:, None, None, None], (one + other) / 2, one)
+        accuracy = (answers.argmax(1) == labels).double().mean().item()
+        assert point.metrics["test"]["pixel_accuracy"] == pytest.approx(accuracy, abs=0.002)
+    assert "cascades.json" in {path.name for path in pixels.write(tmp_path)}
+
+
+def test_cascades_whose_scores_take_too_much_memory_are_left_out_and_the_report_says_so(pixels, monkeypatch):
+    monkeypatch.setattr(cascade_points, "MEMORY", 3 * 40 * 3 * 8 * 8 * 4 - 1)
+    report = Report(pixels.runs, pixels.problem)
+    assert report.plain_cascades == report.cascades == []
+    assert "Cascades were left out: the references' scores take" in str(report)
+    assert "Cascades were left out" not in str(pixels)
+
+
 def test_cascades_are_read_again_from_their_file(report, problem, digits, tmp_path):
     path = tmp_path / "cascades.json"
     path.write_text(json.dumps(cascades_document(report.cascades, problem)))
     for point in report.cascades[:3]:
+        assert point.cost < point.worst_cost == point.network.costs[-1]
         again = read_cascade(path, point.key[:12], problem)
         assert (again.key, again.cost) == (point.key, point.network.cost)
         assert report.choose(key=point.key) is point
@@ -246,8 +307,10 @@ def test_files_hold_everything(report, runs, tmp_path):
             "cascades.json",
             "evaluations.csv",
             "report.json",
+            "report.html",
             "fronts.png",
             "hypervolume.png",
+            "hypervolume-computation.png",
             "hypervolume-time.png",
         ),
         *("stitches.png", "predictions.png", "reliability.png", "subnetwork.png"),
@@ -257,6 +320,19 @@ def test_files_hold_everything(report, runs, tmp_path):
             with Image.open(path) as image:
                 assert image.width > 600
                 assert len(set(image.convert("L").resize((64, 64)).tobytes())) > 5
+    page = (tmp_path / "new/folder/report.html").read_text()
+    (text,) = re.findall(r'<script type="application/json" id="document">(.*?)</script>', page, re.DOTALL)
+    shown = json.loads(text)
+    assert [run["evaluations"]["key"][0] for run in shown["runs"]] == [run.rows[0].key[:12] for run in report.runs]
+    points = [*report.references, *report.cascades, *report.front]
+    assert [member["key"] for member in shown["members"]] == [point.key for point in points]
+    for member, point in zip(shown["members"], points, strict=True):
+        for split in SPLITS:
+            expected = [point.metrics[split]["accuracy"], *point.interval(split, "accuracy")]
+            assert member["on"][split]["metrics"]["accuracy"] == pytest.approx(expected, abs=1e-6)
+            for name, against in member["on"][split]["against"].items():
+                assert against["verdict"] == point.against[split][name].verdict
+        assert f"--key {point.name if member['kind'] == 'reference' else point.key}" in member["commands"][0]
     with open(tmp_path / "new/folder/evaluations.csv", newline="") as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == sum(map(len, runs))
@@ -287,6 +363,9 @@ def test_files_hold_everything(report, runs, tmp_path):
     assert [row["name"] for row in rows] == [point.name for point in [*report.references, *points]]
     for row, point in zip(rows[3:], points, strict=True):
         assert float(row["selection_accuracy_low"]) == point.interval("selection", "accuracy")[0]
+        assert float(row["test_multiply_adds"]) == point.F["test"][0] <= float(row["multiply_adds_at_most"])
+        for name, value in point.metrics["test"].items():
+            assert float(row[f"test_{name}_low"]) < value < float(row[f"test_{name}_high"]), name
         assert float(row["test_p_residual"]) == point.against["test"]["residual"].corrected
         assert row["test_verdict_ensemble"] == f"{point.against['test']['ensemble'].verdict} ensemble"
     assert chosen.module()(torch.rand(3, 1, 8, 8)).shape == (3, 10)
@@ -309,9 +388,9 @@ def test_a_task_without_selection_images_is_judged_on_what_was_searched(problem,
 
 def test_time_is_the_runs_own_unless_it_took_results_over(problem, runs):
     assert runs[0].has_own_times
-    assert Report(runs[:1], problem).plot_hypervolume(over_time=True).axes[0].get_xlabel() == "time (seconds)"
+    assert Report(runs[:1], problem).plot_hypervolume("time").axes[0].get_xlabel() == "time (seconds)"
     assert not all(run.has_own_times for run in runs)  # they share a memo
-    assert Report(runs, problem).plot_hypervolume(over_time=True).axes[0].get_xlabel() == "workers' time (seconds)"
+    assert Report(runs, problem).plot_hypervolume("time").axes[0].get_xlabel() == "workers' time (seconds)"
 
 
 def test_what_was_searched_is_what_counts(problem, tmp_path):
@@ -356,7 +435,7 @@ def noise_problem(supernet, seed):
     """Labels that have nothing to do with the images: all subnetworks have the same true accuracy."""
     rng = torch.Generator().manual_seed(seed)
     split = lambda n: (torch.rand(n, 3, 8, 8, generator=rng), torch.randint(5, (n,), generator=rng))  # noqa: E731
-    return StitchProblem(supernet, Task(validation=split(200), selection=split(500), test=split(500)), batch_size=250)
+    return StitchProblem(supernet, Task(validation=split(200), selection=split(2_000), test=split(500)), batch_size=250)
 
 
 @pytest.mark.parametrize(

@@ -117,7 +117,7 @@ def test_what_is_no_run(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"no journal .*run\.sqlite"):
         Run.read(tmp_path / "run.sqlite")
     (tmp_path / "text").write_text("not a database at all, but long enough to be looked at" * 20)
-    with pytest.raises(JournalError, match="no journal, or is damaged"):
+    with pytest.raises(JournalError, match="text is not a journal, or is damaged"):
         Run.read(tmp_path / "text")
     search(tmp_path / "run.sqlite", n=20)
     with sqlite3.connect(tmp_path / "run.sqlite") as db:

@@ -136,8 +136,8 @@ def test_work_is_taken_in_groups_and_never_held_back(runner):
 
 def test_with_one_worker_a_run_is_the_same_as_without_a_cluster():
     with DaskRunner(n_workers=1) as runner:
-        parallel = minimize(Slow(seconds=0), LKGOMEA(pop_size=16, runner=runner), ("n_evals", 300), seed=3)
-    serial = minimize(Slow(seconds=0), LKGOMEA(pop_size=16), ("n_evals", 300), seed=3)
+        parallel = minimize(Slow(seconds=0), LKGOMEA(pop_size=16, runner=runner), ("n_evals", 120), seed=3)
+    serial = minimize(Slow(seconds=0), LKGOMEA(pop_size=16), ("n_evals", 120), seed=3)
     np.testing.assert_array_equal(serial.F, parallel.F)
     np.testing.assert_array_equal(serial.archive.get("X"), parallel.archive.get("X"))
 
@@ -370,6 +370,13 @@ def test_nothing_is_left_on_a_cluster_that_stays(runner):
     assert plugins() == before
 
 
+def test_a_dashboard_that_cannot_be_shown_is_not_named(runner, monkeypatch):
+    monkeypatch.setattr("pymoo_stitch.runners.dask.find_spec", lambda name: None)
+    assert runner.dashboard is None
+    monkeypatch.setattr("pymoo_stitch.runners.dask.find_spec", lambda name: name)
+    assert runner.dashboard.startswith("http://127.0.0.1:")
+
+
 def test_only_this_machine_can_reach_it(runner):
     pids = {os.getpid(), *(p.pid for p in psutil.Process().children(recursive=True))}
     listening = [c for c in psutil.net_connections("inet") if c.pid in pids and c.status == psutil.CONN_LISTEN]
@@ -507,6 +514,68 @@ def test_a_scheduler_that_is_not_there():
         pytest.raises(ConnectionError, match="no Dask scheduler"),
     ):
         DaskRunner("tcp://127.0.0.1:1")
+
+
+def test_what_is_waited_for_is_told_and_the_limit_can_be_set(monkeypatch, capfd):
+    monkeypatch.setattr("pymoo_stitch.runners.dask.PATIENCE", 0.1)
+    with pytest.raises(
+        ConnectionError, match=r"no Dask scheduler tcp://127.0.0.1:1, .* within 1 s \(connect_timeout\)"
+    ):
+        DaskRunner("tcp://127.0.0.1:1", connect_timeout=1)
+    assert capfd.readouterr().err == "Waiting for the Dask scheduler tcp://127.0.0.1:1 to answer, 1 s at most.\n"
+
+
+DYING = """
+import os
+if __name__ == "__main__":
+    from pymoo_stitch.runners import DaskRunner
+    DaskRunner(n_workers=1)
+else:
+    os._exit(3)  # in a worker
+"""
+
+
+def test_workers_that_cannot_start_are_one_error_not_pages(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(DYING)
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert "no worker process of the cluster is left: they ended with exit code 3" in done.stderr.splitlines()[-1]
+    assert done.stderr.count("Traceback") == 1
+
+
+KILLED = """
+import os
+from pathlib import Path
+from pymoo_stitch.runners import DaskRunner
+from tqdm import tqdm
+
+def f(x):
+    if not Path("killed").exists():
+        Path("killed").touch()
+        tqdm(disable=True)
+        os.kill(os.getpid(), 9)
+    return {"F": [1.0]}
+
+if __name__ == "__main__":
+    with DaskRunner(n_workers=1) as runner:
+        runner.submit(f, [0])
+        print(runner.wait()[1]["F"])
+"""
+
+
+@pytest.mark.slow
+def test_nothing_is_left_in_temporary_folders_nor_of_semaphores_by_workers_that_are_killed(tmp_path):
+    script, folder = tmp_path / "script.py", tmp_path / "temporary"
+    script.write_text(KILLED)
+    folder.mkdir()
+    environment = os.environ | {"TMPDIR": str(folder)}
+    options = {"env": environment, "cwd": tmp_path, "timeout": 120}
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, **options)
+    assert done.stdout == "[1.0]\n", done.stderr
+    assert (tmp_path / "killed").exists()
+    assert done.stderr.replace("Waiting for worker processes to start.\n", "") == ""
+    assert [path for path in folder.rglob("*") if not path.name.startswith("torchinductor")] == []
 
 
 def test_gpus_are_those_that_the_environment_allows(monkeypatch):

@@ -413,7 +413,7 @@ class Backwards(Runner):
     def __init__(self):
         self.jobs, self.submitted = [], 0
 
-    def submit(self, f, x):
+    def submit(self, f, x, needed=None):
         self.submitted += 1
         self.jobs.append((self.submitted, f, x))
         return self.submitted

@@ -56,6 +56,7 @@ def check_onnx(subnetwork, path):
     onnxruntime = pytest.importorskip("onnxruntime")
     about = subnetwork.export(path)
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    assert session.get_inputs()[0].shape[0] == session.get_outputs()[0].shape[0] == "batch"
     module = subnetwork.module().requires_grad_(False)
     for size in (1, 7):
         images = batch(size, subnetwork.space.input_shape)

@@ -93,7 +93,7 @@ def test_references_are_the_networks_and_their_ensemble(supernet, images):
 def test_the_all_zero_genotype_is_the_first_module_to_the_bit(images):
     modules = [seeded(Residual).eval(), seeded(lambda: Residual(4, 3), 1).eval()]
     supernet = Supernet.build(modules, images)
-    assert [network.name for network in supernet.networks] == ["residual", "residual_2"]
+    assert [network.name for network in supernet.networks] == ["residual_1_6k", "residual_925"]
     with torch.no_grad():
         assert torch.equal(
             supernet.subnetwork(np.zeros(supernet.n_var, dtype=bool)).module()(images), modules[0](images)
@@ -259,7 +259,7 @@ def test_networks_that_cannot_be_joined_are_errors(residual, gated, images):
 
 def test_networks_without_compatible_taps_are_an_error():
     modules = [nn.Sequential(nn.Conv2d(3, 4, size), nn.ConvTranspose2d(4, 2, size)) for size in (3, 5)]
-    message = r"no tap of sequential or sequential_2 can be matched with one of another by a 'linear' stitch"
+    message = r"no tap of sequential_186 or sequential_506 can be matched with one of another by a 'linear' stitch"
     with pytest.raises(ValueError, match=message):
         Supernet.build(modules, torch.rand(1, *IMAGE))
 
@@ -373,3 +373,28 @@ def test_a_network_can_be_stitched_to_a_copy_of_itself(images):
     copies = [imported(Residual, name) for name in ("one", "two")]
     supernet = Supernet.build(copies)
     assert supernet.n_matches == len(copies[0].taps)
+
+
+class Vision(nn.Module):
+    """Convolutions at one size, more than there are matches with a network of tokens."""
+
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(*[layer for _ in range(5) for layer in (nn.Conv2d(3, 3, 3, padding=1), nn.ReLU())])
+        self.head = nn.Linear(3, 5)
+
+    def forward(self, x):
+        return self.head(self.body(x).mean((2, 3)))
+
+
+def test_few_matches_are_told_with_what_would_give_more(mixer):
+    with pytest.warns(UserWarning, match=r"only \d match.* With resize=True, .* there are \d+"):
+        few = Supernet.build([mixer, Vision()], torch.rand(1, *IMAGE))
+    more = Supernet.build([mixer, few.networks[1]], resize=True)
+    assert more.n_matches >= 2 * few.n_matches
+
+
+def test_modules_of_one_class_have_names_that_tell_them_apart(images):
+    modules = [seeded(lambda width=width: Residual(width)) for width in (4, 8, 4)]
+    names = [network.name for network in Supernet.build(modules, images).networks]
+    assert names == ["residual_769", "residual_2_7k", "residual_769_2"]

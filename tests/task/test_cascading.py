@@ -1,5 +1,7 @@
 """Many cascades scored at once: each as a slow, obvious implementation scores it."""
 
+from itertools import permutations
+
 import numpy as np
 import pytest
 import torch
@@ -9,9 +11,11 @@ from hypothesis import strategies as st
 
 from pymoo_stitch import METRICS, ClassMap, Engine, StitchProblem, Subnetwork, Task
 from pymoo_stitch.supernet import Cascade, JointCosts
+from pymoo_stitch.task import cascading
 from pymoo_stitch.task.cascading import (
     DEFERRED,
     Predictions,
+    all_cascades,
     each_image,
     evaluate,
     extend,
@@ -112,6 +116,34 @@ def test_every_pair_and_triple_is_scored_as_the_slow_way_does(candidates, costs,
     assert {(c, e) for c, e in zip(table.costs[others], table.errors[others], strict=True)} == {
         (c, e) for c, e in zip(table.costs[table.front()], table.errors[table.front()], strict=True)
     }
+
+
+@ANY
+@given(seed=st.integers(0, 10**6), combine=st.sampled_from(["mean", "last"]))
+def test_all_cascades_are_all_ordered_choices_of_stages(candidates, costs, seed, combine):
+    """Of up to three of four candidates with every threshold, each as the slow way scores it; none that costs too much."""
+    predictions, of = random_predictions(seed, 5), [0, 2, 3, 4]
+    table = all_cascades(predictions, costs, of=of, n_stages=3, combine=combine)
+    stages = {tuple(int(i) for i in row if i >= 0) for row in table.stages}
+    assert stages == {order for n in (1, 2, 3) for order in permutations(of, n)}
+    pair = table.take((table.stages[:, :2] == [0, 2]).all(1) & (table.n_stages == 2))
+    assert len(pair) == len({round(fraction * N) for fraction in DEFERRED} - {0})
+    rng = np.random.default_rng(seed)
+    for row in rng.integers(len(table), size=10):
+        check_row(table, row, predictions, candidates)
+    limit = np.median(table.costs)
+    cheap = all_cascades(predictions, costs, of=of, n_stages=3, at_most=limit, combine=combine)
+    kept = table.take(table.costs <= limit)
+    for name in ("stages", "thresholds", "costs", "values"):
+        np.testing.assert_array_equal(getattr(cheap, name), getattr(kept, name))
+
+
+def test_more_cascades_than_memory_holds_are_refused(candidates, costs, monkeypatch):
+    monkeypatch.setattr(cascading, "MOST", 20_000)
+    with pytest.raises(
+        ValueError, match=r"cascades of 4 stages are more than the 20,000 that can be scored at once: name"
+    ):
+        all_cascades(random_predictions(0, 5, n=400), costs, n_stages=4)
 
 
 @pytest.mark.parametrize("n", [N, 400])

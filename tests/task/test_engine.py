@@ -311,14 +311,14 @@ def test_what_has_no_memory_for_a_batch_is_tried_alone_and_then_in_smaller_ones(
 def test_one_pass_over_the_data_whatever_the_groups(pool, photos, labels, monkeypatch):
     split, passes = split_of(photos, labels), []
     batches = split.batches
-    monkeypatch.setattr(split, "batches", lambda size: passes.append(size) or batches(size))
+    monkeypatch.setattr(split, "batches", lambda *options: passes.append(options) or batches(*options))
     subnetworks = genotypes(pool, 1, 12)
     engine = Engine(
         batch_size=4, memory=max(plan.memory for s in subnetworks for plan in Engine(batch_size=4).plans([s]))
     )
     assert len(list(engine.plans(subnetworks))) > 1
     engine.evaluate(subnetworks, split, ["accuracy"])
-    assert passes == [4]
+    assert passes == [(4, None)]
 
 
 def test_what_cannot_be_measured_is_said(pair, photos, labels):

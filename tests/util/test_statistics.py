@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binomtest, norm
 
-from pymoo_stitch.util.statistics import Paired, bootstrap, mcnemar, paired_bootstrap, wilson
+from pymoo_stitch.util.statistics import Paired, bootstrap, decimals, mcnemar, paired_bootstrap, wilson
 
 
 @given(st.integers(1, 5_000), st.floats(0, 1))
@@ -36,7 +36,7 @@ def right(rng, n, accuracy, disagreement):
 
 
 def ratio(sums):
-    return sums[0] / sums[1]
+    return sums[:, 0] / sums[:, 1]
 
 
 @pytest.mark.parametrize("n", [100, 500, 2_000])
@@ -66,6 +66,17 @@ def test_a_bootstrap_of_means_is_near_the_normal_interval():
     assert bootstrap(np.stack([values, np.ones(800)], 1), ratio) == (low, high)
 
 
+@pytest.mark.parametrize("off", [0.0, 0.05])
+def test_a_bootstrap_of_what_chance_makes_larger_covers_what_other_images_show(off):
+    """As a calibration error is: the mean over bins of how far the bin is off."""
+    rng, n, rounds = np.random.default_rng(4), 400, 200
+    rows = rng.normal(off, 1, size=(rounds, n, 15))
+    measured = np.abs(rows.mean(1)).mean(1)
+    found = np.array([bootstrap(each, lambda sums: np.abs(sums / n).mean(1)) for each in rows])
+    assert ((found[:, 0] < measured) & (measured < found[:, 1])).all()
+    assert ((found[:, 0] < measured.mean()) & (measured.mean() < found[:, 1])).mean() >= 0.92
+
+
 @settings(max_examples=20, deadline=None)
 @given(st.integers(0, 10**6))
 def test_a_difference_that_is_there_is_found(seed):
@@ -82,3 +93,8 @@ def test_a_corrected_p_value_decides():
     found = Paired(0.01, 0.001, 0.02, 0.03)
     assert found.verdict() == "better than"
     assert found.verdict(0.09) == "not distinguishable from"
+
+
+def test_as_many_decimals_are_shown_as_images_support():
+    assert [decimals(n) for n in (50, 150, 1_200, 4_000, 50_000)] == [2, 3, 3, 3, 4]
+    assert [decimals(n, paired=True) for n in (50, 150, 1_200, 50_000)] == [2, 3, 4, 5]
