@@ -225,7 +225,9 @@ def test_digits(digits):
         assert worst > best + 2 * np.sqrt(0.1 / sizes[split])
     # Training rounds differently on other processors, so how far apart the networks are is judged on all images together.
     weights = np.array([sizes["validation"], sizes["selection"]])
-    worst, middle, best = weights @ [digits.references(s).get("F")[:, 1] for s in ("validation", "selection")] / weights.sum()
+    worst, middle, best = (
+        weights @ [digits.references(s).get("F")[:, 1] for s in ("validation", "selection")] / weights.sum()
+    )
     error = np.sqrt(0.1 / weights.sum())  # of a difference between networks that disagree on a tenth of the images
     assert 0.2 > worst > middle + 2 * error
     assert worst > best + 3 * error
