@@ -1,7 +1,7 @@
 """Networks as points: what is known of each on every split, how sure that is, and how it compares with the references."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,7 @@ class Measured:
     cost: float
     metrics: Mapping[str, float]
     each: Mapping[str, np.ndarray]
+    _intervals: dict[str, tuple[float, float]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @classmethod
     def of(cls, individual: Individual, metrics: Sequence[str]) -> "Measured":
@@ -34,8 +35,10 @@ class Measured:
         return cls(individual.F[0], {name: float(individual.get(name)) for name in metrics}, individual.get("each"))
 
     def interval(self, metric: str) -> tuple[float, float]:
-        """The ends of a metric's 95 % interval; NaN where the evaluation failed."""
-        return interval(self.each[metric], metric) if self.each else (np.nan, np.nan)
+        """The ends of a metric's 95 % interval, computed once; NaN where the evaluation failed."""
+        if metric not in self._intervals:
+            self._intervals[metric] = interval(self.each[metric], metric) if self.each else (np.nan, np.nan)
+        return self._intervals[metric]
 
 
 def measured_scores(problem: StitchProblem, cost: float, scores: torch.Tensor, labels: torch.Tensor) -> Measured:

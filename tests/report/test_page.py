@@ -10,6 +10,7 @@ import sys
 import threading
 from base64 import b64encode
 from dataclasses import replace
+from datetime import datetime
 from importlib.resources import files
 from urllib.parse import quote
 
@@ -24,7 +25,7 @@ from pymoo_stitch import Run
 from pymoo_stitch.report import draw_subnetwork
 from pymoo_stitch.report.drawing import subnetwork_drawing
 from pymoo_stitch.report.page import html, journals
-from pymoo_stitch.report.page.server import Server, Watched
+from pymoo_stitch.report.page.server import Server, Watched, _pace
 
 NASTY = "</script><script>alert(1)</script><!-- script --><img src=x onerror=alert(2)>&\u2028\u2029"
 
@@ -302,3 +303,21 @@ def test_watch_ends_with_ctrl_c_and_needs_no_torch(tmp_path):
     finally:
         watch.kill()
     assert (watch.returncode, said, errors) == (0, "", "")
+
+
+def test_what_other_runs_had_evaluated_says_nothing_of_the_pace(tmp_path):
+    run = Run.read(made_journals.make(tmp_path / "run.sqlite", 300))
+    begun = datetime.fromisoformat(run.about["begun"]).timestamp()
+    ends = [row.result["ended"] for row in run.rows]
+    taken_over = [replace(row, result={**row.result, "ended": begun - 86_400}) for row in run.rows[:100]]
+    paced = _pace(run.rows[100:], run.about, ends[-1])
+    both = _pace([*run.rows[100:], *taken_over], run.about, ends[-1])
+    assert both["done"] == 300
+    assert both["rate"] == pytest.approx(paced["rate"], rel=0.1)  # that of a hundred rows instead of two hundred
+    assert _pace(taken_over, run.about, ends[-1]) == {
+        "done": 100,
+        "budget": run.budget,
+        "rate": None,
+        "left": None,
+        "idle": 0.0,
+    }

@@ -13,9 +13,6 @@ from . import journals
 if TYPE_CHECKING:
     from ..report import Report
 
-_QUICK = ("accuracy", "pixel_accuracy")
-"""Metrics whose intervals take no time."""
-
 
 def document(report: "Report", folder: Path) -> dict[str, Any]:
     """A report as JSON takes it.
@@ -58,18 +55,14 @@ def _member(report: "Report", point: Point, kind: str, folder: Path) -> dict[str
 
 
 def _on(report: "Report", point: Point, split: str) -> dict[str, Any]:
-    """On one split. Metrics have their intervals where a report's files have them."""
-    metric = report.problem.task.metric
-    ends = {name: point.interval(split, name) for name in point.metrics[split] if name in (metric, *_QUICK)}
-    metrics = {
-        name: [_short(number) for number in (value, *ends.get(name, ()))]
-        for name, value in point.metrics[split].items()
-    }
+    """On one split. Each metric is its value and the ends of its interval."""
+    metrics = {name: (value, *point.interval(split, name)) for name, value in point.metrics[split].items()}
+    ends = metrics[report.problem.task.metric][1:]
     return {
         "cost": round(float(point.F[split][0])),
         "error": _short(point.F[split][1]),
-        "interval": sorted(_short(report.problem.metric.error(end)) for end in ends[metric]),
-        "metrics": metrics,
+        "interval": sorted(_short(report.problem.metric.error(end)) for end in ends),
+        "metrics": {name: [_short(number) for number in numbers] for name, numbers in metrics.items()},
         "dominates": list(point.dominates[split]),
         "against": {
             name: {"verdict": one.verdict, "p": _short(one.corrected)}

@@ -4,7 +4,8 @@ import ipaddress
 import os
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from datetime import datetime
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -92,15 +93,17 @@ class Watched:
         return {
             "time": time.strftime("%H:%M:%S"),
             "runs": [
-                {"name": path.name} | _pace(rows, (about or {}).get("budget"), now)
+                {"name": path.name} | _pace(rows, about or {}, now)
                 for path, (rows, about) in zip(self.paths, self._both(), strict=True)
             ],
         }
 
 
-def _pace(rows: Sequence[Row], budget: int | None, now: float) -> dict[str, Any]:
-    """How many are done, how many per second lately, the seconds left, and since the last was complete."""
-    ends = sorted(row.result["ended"] for row in rows[-_RECENT:] if "ended" in row.result)
+def _pace(rows: Sequence[Row], about: Mapping[str, Any], now: float) -> dict[str, Any]:
+    """How many are done, how many per second lately, the seconds left, and since the last was complete. What was taken over from
+    other journals is done too, but says nothing of the pace."""
+    budget, begun = about.get("budget"), datetime.fromisoformat(about["begun"]).timestamp() if about else 0.0
+    ends = sorted(end for row in rows[-_RECENT:] if (end := row.result.get("ended", -1.0)) >= begun)
     rate = (len(ends) - 1) / (now - ends[0]) if len(ends) > 1 and now > ends[0] else None
     return {
         "done": len(rows),
