@@ -1,7 +1,7 @@
 """Stitch trained neural networks into a supernet and search it with pymoo.
 
     torch modules → network → stitches → supernet → fitting → problem (with a task) → algorithms ⇄ evaluations ⇄ runners
-    a .pt2 or .onnx file ← supernet ← report ← journal, which evaluations write
+    a .pt2 or .onnx file ← supernet ← report ← problem, and the journal, which evaluations write
 
 What is used most can be imported from here; each package says in a few lines what comes in and what goes out, and
 docs/architecture.md how they fit together, and which papers the tags [G], [T], [SN] and [SF] stand for.

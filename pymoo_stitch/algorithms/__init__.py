@@ -1,8 +1,7 @@
 """What proposes genotypes: search algorithms for binary pymoo problems.
 
 In: a pymoo problem with boolean variables, which may say more (`key`, `active`, `sampling`, `codes`, `min_accuracy`, `identity`,
-`normalize`,
-`cost`, `outline`). Out: the non-dominated genotypes that were found.
+`normalize`, `cost`, `outline`). Out: the non-dominated genotypes that were found.
 
 May import: `util`, `runners`, `evaluations`.
 

@@ -11,9 +11,9 @@ import torch
 from ..stitches import KINDS, Link, channels_read
 from ..supernet import FitReport
 from ._batches import Data
+from .errors import learns, relative_error
 from .execution import Execution
 from .genotypes import random_genotype
-from .report import learns, relative_error
 from .restoring import Restoration, adapter_of, remaining_variance
 from .samples import KeptRows, Rows, Samples, n_rows
 from .solving import choose_ridge

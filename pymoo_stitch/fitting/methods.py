@@ -11,8 +11,8 @@ from ..stitches import KINDS
 from ..supernet import FitReport
 from ..util.words import did_you_mean
 from ._batches import warn_of_mixed_inputs
+from .errors import learns
 from .least_squares import least_squares
-from .report import learns
 from .training import adam
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from torch import nn
 
 from ..network import Layout, Tap
 from ..stitches import KINDS, Link, as_image, is_direct, working_layout
-from .report import check_finite
+from .errors import check_finite
 from .solving import Equations, Moments, RowEquations, pool
 
 if TYPE_CHECKING:

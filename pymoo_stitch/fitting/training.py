@@ -14,9 +14,9 @@ from torch.nn import functional as F
 
 from ..supernet import FitReport
 from ._batches import Data, warn_of_mixed_inputs
+from .errors import check_finite, held_out_errors, learns
 from .execution import Execution
 from .genotypes import random_genotype
-from .report import check_finite, held_out_errors, learns
 from .restoring import divergence
 
 if TYPE_CHECKING:

@@ -169,8 +169,9 @@ def test_clicking_pins_and_two_are_compared(show, address, report):
     for i, one in enumerate((first, second)):
         text = cards.nth(i).inner_text()
         for split in report.splits:
-            for value, *_ in one["on"][split]["metrics"].values():
+            for value, low, high in one["on"][split]["metrics"].values():
                 assert f"{value:.4f}" in text
+                assert f"{low:.4f}–{high:.4f}" in text
     less = first["on"]["test"]["metrics"]["accuracy"][0] - second["on"]["test"]["metrics"]["accuracy"][0]
     assert f"{less:+.4f} on test".replace("-", "−") in page.locator("#pins-note").inner_text()
     page.locator("#front").click(position=place_of(page, first, "selection"))  # again
