@@ -22,6 +22,7 @@ import time
 import numpy as np
 import torch
 from pymoo_stitch.problems.digits import digits_of
+from record import record
 from torch import nn
 from trained import folder_module, imported
 
@@ -127,22 +128,29 @@ def best(rows, at_most):
     return rows.take([np.lexsort((rows.costs, rows.errors))[0]])
 
 
-def show(results):
+def show(name, results):
     headings = ["at most", "compared with", "rule", "difference on test", "from", "to", "cost on test", "stitched"]
-    rows = [[*headings, "gain where stitched"]]
-    for (share, name), found in results.items():
+    rows, recorded = [[*headings, "gain where stitched"]], []
+    for (share, reference), found in results.items():
         accuracy, gain, cost, stitched = (
             np.array([each[what] for each in found]) for what in ("accuracy", "gain", "cost", "stitched")
         )
         rules = ["best plain", "conservative", "best of all", "best plain, up to three stages"]
         for i, rule in enumerate(rules[: accuracy.shape[1]]):
             own = stitched[:, i]
+            recorded.append(
+                {"at_most": share, "reference": reference, "rule": rule, "difference": np.median(accuracy[:, i])}
+                | {"worst": accuracy[:, i].min(), "best": accuracy[:, i].max(), "cost": np.median(cost[:, i])}
+                | {"stitched": int(own.sum()), "of": len(own)}
+                | {"gain": np.median(gain[own, i]) if own.any() else None}
+            )
             rows.append(
-                [f"{share:.0%}", name, rule, f"{np.median(accuracy[:, i]):+.4f}"]
+                [f"{share:.0%}", reference, rule, f"{np.median(accuracy[:, i]):+.4f}"]
                 + [f"{np.quantile(accuracy[:, i], q):+.4f}" for q in (0, 1)]
                 + [f"{np.median(cost[:, i]):.3f}", f"{own.sum()} of {len(own)}"]
                 + [f"{np.median(gain[own, i]):+.4f}" if own.any() else ""]
             )
+    record(f"cascades-{name}", recorded, by=("at_most", "reference", "rule"), noise={"cost": 0.1})
     print("\n".join(table(rows)), flush=True)
     print(
         "(medians over resamplings, and the worst and the best; costs as fractions of the ensemble's; gain where stitched:"
@@ -166,7 +174,7 @@ def judge(cache, name, space, images, labels, limit, n_selection, targets):
         print(
             f"  {reference}: {alone.costs[i] / alone.costs[names.index('ensemble')]:.1%}, {alone.values[i]:.4f} on all"
         )
-    show(resample(found, costs, names, n_selection, targets))
+    show(name, resample(found, costs, names, n_selection, targets))
 
 
 # ----------------------------------------------------------------------------------------------------------------- speed
@@ -198,6 +206,7 @@ def speed(folder, share=0.45, images=512):
                     [suffix, f"{batch}", *("" if rate is None else f"{rate:.0f}" for rate in rates)]
                     + ["" if rate is None else f"{rates[2] / rate:.2f}" for rate in rates[:2]]
                 )
+    record("cascades-speed", [dict(zip(rows[0], row, strict=True)) for row in rows[1:]], by=("file", "batch"))
     print("\n".join(table(rows)))
     print(
         "(images per second of processor time, one thread; with norms folded: the cascade's file, all images deferred)"

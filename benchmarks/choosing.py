@@ -15,9 +15,10 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from record import record
 
-from pymoo_stitch import Report, compare, get_problem
-from pymoo_stitch.algorithms import ALGORITHMS, nsga2
+from pymoo_stitch import Cascade, Report, compare, get_problem
+from pymoo_stitch.algorithms import ALGORITHMS, AsyncNSGA2
 from pymoo_stitch.cli.commands import to_take_home
 from pymoo_stitch.report.points import TOLERANCE
 
@@ -55,35 +56,47 @@ def simulation() -> None:
     print("| rule: chosen, and of these worse on test by two standard errors | " + " | ".join(ranges) + " |")
     print("|---" * (1 + len(ranges)) + "|")
     columns = [simulate(*ends) for ends in ranges.values()]
+    rows = [
+        {"rule": rule, "range": name, "chosen": column[rule][0], "worse": column[rule][1]}
+        for rule in RULES
+        for name, column in zip(ranges, columns, strict=True)
+    ]
+    record("choosing-simulation", rows, by=("rule", "range"), noise={"chosen": 0.1})
     for rule in RULES:
         print(f"| {rule} | " + " | ".join("{:.0%}, {:.0%}".format(*column[rule]) for column in columns) + " |")
 
 
 def cifar10(data: Path, journals: Path, seeds: int, budget: int) -> None:
-    problem = get_problem("cifar10", data=data)
+    problem, rows = get_problem("cifar10", data=data), []
     for seed in range(1, seeds + 1):  # those before it are read, and share what they have evaluated
         options = {"seeds": range(1, seed + 1), "folder": journals, "progress": True}
-        *_, run = compare(problem, {"nsga2": lambda: nsga2(pop_size=50)}, ("n_evals", budget), **options)
+        *_, run = compare(problem, {"async-NSGA-II": AsyncNSGA2}, ("n_evals", budget), **options)
         report = Report([run], problem)
         best, chosen = report.best_reference, report.recommended
         line = f"seed {run.seed}: {len(report.found)} found, best reference {best.name}; "
+        row = {"seed": run.seed, "found": len(report.found), "reference": best.name, "recommended": None}
+        rows.append(row)
         if chosen is None:
             print(f"{line}nothing recommended", flush=True)
             continue
         pair = chosen.against["test"][best.name].paired
         error = (pair.high - pair.low) / 2 / 1.96
         cost = chosen.F["test"][0] / best.F["test"][0]
+        kind = "network" if not isinstance(chosen.network, Cascade) else "stitched" if chosen.stitches else "plain"
+        row |= {"recommended": kind, "cost": cost, "difference": pair.difference, "errors": pair.difference / error}
+        row["p_value"] = pair.p_value
         print(
-            f"{line}{chosen.network!r} at {cost:.0%} of its cost: test {pair.difference:+.5f}, {pair.difference / error:+.2f} "
-            "standard errors",
+            f"{line}{chosen.network!r} at {cost:.0%} of its cost: test {pair.difference:+.5f}, "
+            f"{pair.difference / error:+.2f} standard errors, p = {pair.p_value:.2f}",
             flush=True,
         )
+    record("choosing-cifar10", rows, by=("seed",), noise={"cost": 0.2}, evaluations=budget)
 
 
 def digits(journals: Path, seeds: int, budget: int) -> None:
     """The demo asks for at most 40 % of the ensemble's cost."""
     algorithms = {name: ALGORITHMS[name] for name in ("async-NSGA-II", "NSGA-II")}
-    good = 0
+    rows = []
     for seed in range(seeds):
         problem = get_problem("digits", seed=seed)
         folder = journals / f"digits-{seed}"
@@ -92,12 +105,15 @@ def digits(journals: Path, seeds: int, budget: int) -> None:
         chosen, ensemble = to_take_home(report), report.references[-1]
         against, cost = chosen.against["test"][ensemble.name].paired, chosen.F["test"][0] / ensemble.F["test"][0]
         holds = cost <= 0.4 and against.difference >= -0.005 and against.verdict() != "worse than"
-        good += holds
+        rows.append({"seed": seed, "cost": cost, "difference": against.difference, "p_value": against.p_value})
+        rows[-1]["holds"] = holds
         print(
             f"seed {seed}: {chosen.network!r}, test cost {cost:.1%}, "
             f"accuracy {against.difference:+.4f} (p = {against.p_value:.2f}): {'holds' if holds else 'does not hold'}",
             flush=True,
         )
+    record("choosing-digits", rows, by=("seed",), noise={"cost": 0.2}, evaluations=budget)
+    good = sum(row["holds"] for row in rows)
     print(f"{good} of {seeds}: at most 40 % of the ensemble's cost, at most 0.005 below it, not distinguishable")
 
 

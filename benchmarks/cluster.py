@@ -18,6 +18,7 @@ import numpy as np
 import psutil
 from binary_problems import TrapInverseTrap
 from pymoo.optimize import minimize
+from record import record
 
 from pymoo_stitch import DaskRunner, Evaluations
 from pymoo_stitch.algorithms import LKGOMEA, AsyncGA
@@ -98,6 +99,10 @@ def overhead(arguments, n=1_500):
         f"  AsyncGA on the cluster, journal, one by one  {ungrouped:8.2f}   beyond Dask's task {ungrouped - task:+.2f}"
     )
     print(f"  bytes per evaluation on the loopback, groups of 8: {sent:,.0f}")
+    row = {"task_ms": task, "alone_ms": alone, "grouped_ms": grouped, "ungrouped_ms": ungrouped, "bytes": sent}
+    record(
+        "cluster-overhead", [row | {"over_task": grouped / task}], noise={"bytes": 0.1, "over_task": 0.3}, evaluations=n
+    )
 
 
 CIFAR = """
@@ -148,11 +153,15 @@ def cifar(arguments, n=96):
     print(f"  one worker {times[1]:.1f} s, two {times[2]:.1f} s: speed-up {times[1] / times[2]:.2f}")
     print(f"  two independent processes do as much as one in {both / alone:.2f} of its time: {2 * alone / both:.2f}")
     print(f"  of that: {times[1] / times[2] / (2 * alone / both):.2f}")
+    row = {"one_s": times[1], "two_s": times[2], "speed_up": times[1] / times[2], "independent": 2 * alone / both}
+    row["of_that"] = row["speed_up"] / row["independent"]
+    record("cluster-two-workers", [row], noise={"of_that": 0.15}, evaluations=n, images=100)
 
 
 def simulated(arguments):
     """Seconds per evaluation as in the paper, and the scheduler's time for each."""
     print("simulated workers, log-normal times of 4 s (σ = 0.5), the scheduler taking time for each evaluation")
+    rows = []
     for n_workers, n in ((90, 512), (1_000, 2_000)):
         for overhead in arguments.overheads:
             runner = SimulatedRunner(
@@ -163,9 +172,11 @@ def simulated(arguments):
             )
             while algorithm.evaluator.real < 20 * n_workers:
                 algorithm.next()
+            rows.append({"workers": n_workers, "n": n, "overhead_ms": overhead, "utilisation": runner.utilisation})
             print(
                 f"  {n_workers:5,} workers, n = {n:5,}, {overhead} ms: utilisation {runner.utilisation:.3f}", flush=True
             )
+    record("cluster-simulated", rows, by=("workers", "overhead_ms"), noise={"utilisation": 0.03})
 
 
 PARTS = {"overhead": overhead, "cifar": cifar, "simulated": simulated}

@@ -8,6 +8,7 @@ from statistics import median
 
 import timm
 import torch
+from record import record
 
 from pymoo_stitch import Family
 
@@ -35,15 +36,25 @@ def main():
         f"to select a network: the first time {median(first):.4f} s (at most {max(first):.2f}), then {median(again):.1e} s"
     )
     assert pointers == {name: tensor.data_ptr() for name, tensor in network.state_dict().items()}
+    ratio_of = {}
     with torch.inference_mode():
         for id in (0, len(family) // 4, len(family) // 2, len(family) - 1):
             plain = family[id].module()
             network.select(id)
             assert torch.equal(network(image), plain(image))
             ratios = [seconds(lambda: network(image)) / seconds(lambda m=plain: m(image)) for _ in range(15)]
+            ratio_of[id] = median(ratios)
             print(
-                f"network {id}: forward of the switching module over that of its own, median of 15: {median(ratios):.2f}"
+                f"network {id}: forward of the switching module over that of its own, median of 15: {ratio_of[id]:.2f}"
             )
+    row = {
+        "networks": len(family),
+        "first_ms": 1e3 * median(first),
+        "most_ms": 1e3 * max(first),
+        "again_us": 1e6 * median(again),
+    }
+    row |= {"forward_least": min(ratio_of.values()), "forward_most": max(ratio_of.values())}
+    record("families", [row], noise={"networks": 0, "forward_least": 0.1, "forward_most": 0.1})
 
 
 if __name__ == "__main__":

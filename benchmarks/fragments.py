@@ -15,6 +15,7 @@ from itertools import islice
 
 import torch
 from pymoo.optimize import minimize
+from record import record
 from trained import folder_module
 
 from pymoo_stitch import ChainSpace, ClassMap, Evaluations, Network, Pool, StitchProblem, Task, search_chains
@@ -50,10 +51,15 @@ def main(data, classes, samples, validation, found, budget):
     )
     print(f"{pool}\n{task}, {classes} of 1,000 classes")
 
+    rows = []
+
     def report(title, chains):
         values = {split: accuracies(problem, chains, task[split]) for split in ("validation", "test")}
         for chain, on_validation, on_test in zip(chains, *values.values(), strict=True):
             route = " ".join(f"{'→ ' * bool(link)}{name}" for name, link in route_of(chain))
+            rows.append(
+                {"what": title, "route": route, "cost": chain.cost, "validation": on_validation, "test": on_test}
+            )
             print(
                 f"{title}: {on_validation:.3f} on validation, {on_test:.3f} on test, {chain.cost:,} multiply-adds; {route}"
             )
@@ -80,6 +86,8 @@ def main(data, classes, samples, validation, found, budget):
     print(f"{budget} evaluations of NSGA-II in {space!r} in {time.perf_counter() - start:.0f} s")
     front = {problem.key(x): x for x in result.X}
     report("front of NSGA-II", sorted((problem.subnetwork(x) for x in front.values()), key=lambda chain: chain.cost))
+    settings = {"classes": classes, "samples": samples, "test_images": len(task["test"]), "budget": budget}
+    record("fragments", rows, by=("what", "route"), noise={"test": 0.05}, **settings)
 
 
 def accuracies(problem, chains, split):

@@ -21,6 +21,7 @@ import numpy as np
 from binary_problems import LOTZ, BestOfTraps, TrapInverseTrap, TwoChains, ZeromaxOnemax
 from pymoo.indicators.hv import Hypervolume
 from pymoo.optimize import minimize
+from record import record
 
 from pymoo_stitch import Evaluations
 from pymoo_stitch.algorithms import GOMEA, LKGOMEA, AsyncGA, AsyncNSGA2, nsga2
@@ -58,10 +59,13 @@ def fronts(arguments):
         ("best-of-traps 40, 4", BestOfTraps(traps), GOMEA, 256, 200_000, None),
     ]
     print(f"{'problem':24}{'algorithm':10}{'n':>5}{'whole front':>13}{'median':>10}{'to reach':>10}{'seconds':>9}")
+    rows = []
     for name, problem, make, n, budget, target in cases:
         start = time.perf_counter()
         needed = [run_to_front(problem, make(pop_size=n), budget, seed)[1] for seed in seeds(arguments)]
         reached = f"{np.isfinite(needed).sum()} of {len(needed)}"
+        median = np.median(needed) if np.isfinite(np.median(needed)) else None
+        rows.append({"problem": name, "algorithm": make.__name__, "n": n, "reached": reached, "median": median})
         print(
             f"{name:24}{make.__name__:10}{n:5}{reached:>13}{np.median(needed):10,.0f}"
             f"{'' if target is None else f'≤ {target:,}':>10}{time.perf_counter() - start:9.0f}",
@@ -79,6 +83,10 @@ def fronts(arguments):
         f"NSGA-II (n = 100) on trap-inverse-trap 50 after 20,000: median {np.median(found):.0f} of {len(best)} points, "
         f"hypervolume {np.median(volumes):.3f} of the optimum"
     )
+    seeds_of = [arguments.first_seed, arguments.first_seed + arguments.seeds - 1]
+    record("search-fronts", rows, by=("problem", "algorithm"), noise={"median": 0.15}, seeds=seeds_of)
+    nsga = {"points": np.median(found), "of": len(best), "hypervolume": np.median(volumes)}
+    record("search-fronts-nsga2", [nsga], noise={"hypervolume": 0.03}, seeds=seeds_of)
 
 
 def lognormal(x, random_state):
@@ -110,6 +118,7 @@ def clock(arguments):
         end="",
     )
     print(f"{'over one worker':>17}{'seconds':>9}")
+    found = []
     for make, n in sizes.items():
         for name, duration in (("log-normal", lognormal), ("constant", 1.0)):
             start = time.perf_counter()
@@ -134,11 +143,17 @@ def clock(arguments):
                     ]
                 )
             a, b, c, d, e = np.median(rows, axis=0)
+            found.append(
+                {"algorithm": make.__name__, "times": name, "utilisation": a, "generational": b, "speed_up": c}
+                | {"evaluations": d, "over_one": e}
+            )
             print(
                 f"{make.__name__:10}{name:>12}{a:13.3f}{b:14.3f}{c:10.2f}{d:13,.0f}{e:17.2f}"
                 f"{time.perf_counter() - start:9.0f}",
                 flush=True,
             )
+    noise = {"utilisation": 0.03, "speed_up": 0.15, "over_one": 0.15}
+    record("search-clock", found, by=("algorithm", "times"), noise=noise, seeds=arguments.seeds)
     small = GOMEA(pop_size=64, runner=SimulatedRunner(90, lognormal))
     small.setup(TrapInverseTrap(100, seed=7), termination=("n_evals", 200_000), seed=1)
     while small.evaluator.real < 4_000:
@@ -251,7 +266,7 @@ def searched(problem, algorithm, budget, seed):
 
 
 def table(title, problem_of, instances, runs):
-    """Print what is missing to the best front of all runs of an instance, × 1e-4.
+    """Print what is missing to the best front of all runs of an instance, × 1e-4, and return it, a row for each form.
 
     :param runs: by form and instance, what `searched` returned.
     """
@@ -275,24 +290,31 @@ def table(title, problem_of, instances, runs):
         f"{'algorithm':26}{'median':>8}{'worst':>8}{'better / not worse than the better NSGA-II':>44}{'real':>8}{'skipped':>9}"
         f"{'screened':>10}{'own ms':>8}{'per request':>12}"
     )
+    rows = []
     for form in forms:
         values = gaps[form]
         columns = [[runs[form, i][name] for i in instances] for name in ("real", "skipped", "screened", "own")]
         real, skipped, screened, own = np.median(columns, axis=1)
+        row = {"form": form, "median": np.median(values), "worst": values.max(), "instances": len(instances)}
         against = ""
         if least is not None:
-            against = f"{np.sum(values < least - 1e-6)} / {np.sum(values <= least + 1e-6)}"
+            row |= {"better": int(np.sum(values < least - 1e-6)), "not_worse": int(np.sum(values <= least + 1e-6))}
+            against = f"{row['better']} / {row['not_worse']}"
+        volumes = [hv.do(problems[i].normalize(np.array(runs[form, i]["front"]))) for i in instances]
+        rows.append(row | {"hypervolume": np.median(volumes), "skipped": skipped, "screened": screened})
         print(
             f"{form:26}{np.median(values):8.1f}{values.max():8.1f}{against:>44}{real:8,.0f}{skipped:9,.0f}{screened:10,.0f}"
             f"{1e3 * own / real:8.2f}{1e3 * own / (real + skipped):12.2f}"
         )
     print(flush=True)
+    return rows
 
 
 def stitching(arguments):
     results = Results(arguments.results)
     instances = range(arguments.first_instance, arguments.first_instance + arguments.instances)
     forms = arguments.forms or FORMS
+    rows = []
     for budget in arguments.budgets:
         chosen = [form for form in forms if budget <= 4_000 or form in LONG]
         runs = {}
@@ -301,13 +323,22 @@ def stitching(arguments):
                 name = f"two chains of 50, instance {i}, {form}, {budget}"
                 runs[form, i] = results(name, TwoChains(50, seed=i), FORMS[form], budget, i)
             print(f"  {form}, {budget:,} evaluations", flush=True)
-        table(f"Two chains of 50 layers, {budget:,} evaluations", lambda i: TwoChains(50, seed=i), instances, runs)
+        title = f"Two chains of 50 layers, {budget:,} evaluations"
+        rows += [row | {"budget": budget} for row in table(title, lambda i: TwoChains(50, seed=i), instances, runs)]
+    record(
+        "search-stitching",
+        rows,
+        by=("form", "budget"),
+        noise={"hypervolume": 0.005},
+        instances=[instances[0], instances[-1]],
+    )
 
 
 def pending(arguments):
     """The quality of AsyncNSGA2 by the number of evaluations that are pending."""
     results = Results(arguments.results)
     instances = range(arguments.first_instance, arguments.first_instance + arguments.instances)
+    rows = []
     for budget in arguments.budgets:
         runs = {}
         for n in (1, 64, 128, 1_000):
@@ -315,12 +346,15 @@ def pending(arguments):
                 name = f"two chains of 50, instance {i}, async NSGA-II, {n} pending, {budget}"
                 make = partial(AsyncNSGA2, n_pending=n)
                 runs[f"{n:,} pending", i] = results(name, TwoChains(50, seed=i), make, budget, i)
-        table(
-            f"AsyncNSGA2, two chains of 50 layers, {budget:,} evaluations",
-            lambda i: TwoChains(50, seed=i),
-            instances,
-            runs,
-        )
+        title = f"AsyncNSGA2, two chains of 50 layers, {budget:,} evaluations"
+        rows += [row | {"budget": budget} for row in table(title, lambda i: TwoChains(50, seed=i), instances, runs)]
+    record(
+        "search-pending",
+        rows,
+        by=("form", "budget"),
+        noise={"hypervolume": 0.005},
+        instances=[instances[0], instances[-1]],
+    )
 
 
 def ready_made(arguments):
@@ -331,7 +365,7 @@ def ready_made(arguments):
     options = dict(option.split("=", 1) for option in arguments.options)
     options = {name: int(value) if value.isdecimal() else value for name, value in options.items()}
     problem = get_problem(arguments.problem, **options)
-    instances = range(arguments.first_seed, arguments.first_seed + arguments.seeds)
+    instances, rows = seeds(arguments), []
     for budget in arguments.budgets:
         runs = {}
         for form in arguments.forms or LONG:
@@ -339,11 +373,19 @@ def ready_made(arguments):
                 name = f"{arguments.problem} {' '.join(arguments.options)}, seed {i}, {form}, {budget}"
                 runs[form, i] = results(name, problem, FORMS[form], budget, i)
             print(f"  {form}, {budget:,} evaluations", flush=True)
-        table(f"{arguments.problem}, {budget:,} evaluations", lambda _: problem, instances, runs)
+        title = f"{arguments.problem}, {budget:,} evaluations"
+        rows += [row | {"budget": budget} for row in table(title, lambda _: problem, instances, runs)]
         hv = Hypervolume(ref_point=np.ones(2))
         for form in dict.fromkeys(form for form, _ in runs):
             volumes = [hv.do(problem.normalize(np.array(runs[form, i]["front"]))) for i in instances]
             print(f"{form:26} hypervolume: median {np.median(volumes):.4f}, {np.round(volumes, 4).tolist()}")
+    record(
+        f"search-{arguments.problem}",
+        rows,
+        by=("form", "budget"),
+        noise={"hypervolume": 0.01},
+        seeds=[instances[0], instances[-1]],
+    )
 
 
 def speed(arguments):
@@ -356,19 +398,23 @@ def speed(arguments):
         times.append(time.perf_counter() - start)
     print(f"linkage tree of 456 variables from 512 genotypes: median {1e3 * np.median(times):.1f} ms")
     problem = TrapInverseTrap(455, seed=7)
+    rows = []
     for make, n in ((GOMEA, 512), (LKGOMEA, 512), (AsyncGA, 256)):
         runner = SerialRunner()
         start = time.perf_counter()
         algorithm = make(pop_size=n, runner=runner).setup(problem, termination=("n_evals", 60_000), seed=1)
         algorithm.run()
         own = time.perf_counter() - start - runner.busy
+        rows.append({"algorithm": make.__name__, "n": n, "own_ms": 1e3 * own / 60_000})
         print(
             f"{make.__name__}, n = {n}, 455 variables: own time {1e3 * own / 60_000:.3f} ms per evaluation", flush=True
         )
+    record("search-speed", rows)
 
 
 def workers(arguments):
     """Own time per evaluation with a model, and what that leaves of many workers' time, on a simulated clock."""
+    rows = []
     for depth in (69, 227):
         problem = TwoChains(depth, seed=0)
         for make in (AsyncNSGA2, LKGOMEA, AsyncGA):
@@ -376,12 +422,27 @@ def workers(arguments):
             own = run["own"] / run["real"]
             per_request = run["own"] / (run["real"] + run["skipped"])
             said = f"{make.__name__}, {problem.n_var} variables: own time {1e3 * own:.2f} ms per evaluation, {1e3 * per_request:.2f} per request"
+            row = {
+                "algorithm": make.__name__,
+                "variables": problem.n_var,
+                "own_ms": 1e3 * own,
+                "request_ms": 1e3 * per_request,
+            }
             if make is AsyncNSGA2:
                 for n in (90, 1_000):
                     algorithm = AsyncNSGA2(screen=None, runner=SimulatedRunner(n, 4.0, overhead=own))
                     minimize(problem, algorithm, ("n_evals", 20 * n), seed=1, copy_algorithm=False)
+                    row[f"utilisation_{n}"] = algorithm.runner.utilisation
                     said += f"; utilisation of {n:,} workers at 4 s: {algorithm.runner.utilisation:.3f}"
+            rows.append(row)
             print(said, flush=True)
+    record(
+        "search-workers",
+        rows,
+        by=("algorithm", "variables"),
+        noise={"utilisation_90": 0.03, "utilisation_1000": 0.05},
+        evaluations=1_500,
+    )
 
 
 PARTS = {

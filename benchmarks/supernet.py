@@ -11,6 +11,7 @@ import warnings
 import numpy as np
 import timm
 import torch
+from record import record
 
 from pymoo_stitch import Network, Supernet, match
 
@@ -38,7 +39,7 @@ def ratio(first, second, argument, repeats):
 def spread(matches):
     """The largest part of each network's multiply-adds in which there is no match."""
     depths = [np.array([0.0, *sorted(pair[side].depth for pair in matches), 1.0]) for side in (0, 1)]
-    return " and ".join(f"{np.diff(d).max():.3f}" for d in depths)
+    return [np.diff(d).max() for d in depths]
 
 
 def main(names, genotypes, repeats):
@@ -52,9 +53,9 @@ def main(names, genotypes, repeats):
     matching, found = seconds(lambda: match(networks), repeats=10)
     print(f"matching            {matching * 1e3:8.1f} ms   {len(found.matches)} matches of at most {found.bound}")
     early = match(networks, weight=lambda a, b: np.zeros((len(a), len(b))))
-    print(
-        f"largest gap between matches, as part of each network: {spread(found.matches)}; as early as possible: {spread(early.matches)}"
-    )
+    gaps = {"gap": spread(found.matches), "gap_early": spread(early.matches)}
+    print("largest gap between matches, as a fraction of each network, and as early as possible:", gaps)
+    row = {"matches": len(found.matches), "bound": found.bound, "matching_ms": 1e3 * matching} | gaps
     building, supernet = seconds(lambda: Supernet.build(networks))
     print(f"import of both      {imports:8.1f} s\nbuild               {building:8.1f} s    {supernet.n_var} variables")
     rng = np.random.default_rng(0)
@@ -67,15 +68,16 @@ def main(names, genotypes, repeats):
                 subnetwork = supernet.subnetwork(x)
                 subnetwork.active, subnetwork.key, subnetwork.cost  # noqa: B018
 
-        print(
-            f"selection           {seconds(select)[0] / genotypes * 1e3:8.3f} ms   active, key and cost of a genotype, {name}"
-        )
+        row["selection_ms"] = seconds(select)[0] / genotypes * 1e3
+        print(f"selection           {row['selection_ms']:8.3f} ms   active, key and cost of a genotype, {name}")
     first = supernet.subnetwork(np.zeros(supernet.n_var, dtype=bool)).module()
     for batch in (1, 8):
-        value = ratio(first, modules[0], torch.rand(batch, 3, 224, 224), repeats)
+        value = row[f"forward_{batch}"] = ratio(first, modules[0], torch.rand(batch, 3, 224, 224), repeats)
         print(
             f"forward             {value:8.3f} ×    module() of the all-zero genotype over {names[0]} itself, batch {batch}"
         )
+    row |= {"import_s": imports, "build_s": building}
+    record("supernet", [row], noise={"matches": 0, "bound": 0, "forward_1": 0.1, "forward_8": 0.1}, networks=names)
 
 
 if __name__ == "__main__":

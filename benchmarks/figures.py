@@ -1,0 +1,208 @@
+"""The tables in README.md and docs, made from what benchmarks measured (`benchmarks/data`).
+
+    python benchmarks/figures.py           # writes the tables
+    python benchmarks/figures.py --check   # says which differ from the data, and fails
+
+A table stands between `<!-- figures: NAME -->` and `<!-- end -->`, where NAME is one of `TABLES`.
+"""
+
+import argparse
+import pathlib
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from record import DATA, read
+
+ROOT = pathlib.Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCK = re.compile(r"(<!-- figures: (\S+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
+NOT_MEASURED = "not measured"
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A table with a line for each row of the data.
+
+    :param data: the name of the data.
+    :param columns: headings, and how a cell is made of a row's values.
+    :param only: the values that a row must have to be shown.
+    """
+
+    data: str
+    columns: Mapping[str, str]
+    only: Mapping[str, object] | None = None
+
+    def lines(self, rows: Sequence[Mapping]) -> list[list[str]]:
+        shown = [row for row in rows if all(row[name] == value for name, value in (self.only or {}).items())]
+        return [list(self.columns), *([cell.format_map(row) for cell in self.columns.values()] for row in shown)]
+
+
+@dataclass(frozen=True)
+class Facts:
+    """A table of two columns, of the only row of the data: what, and how much."""
+
+    data: str
+    facts: Mapping[str, str]
+
+    def lines(self, rows: Sequence[Mapping]) -> list[list[str]]:
+        return [["", ""], *([name, cell.format_map(rows[0])] for name, cell in self.facts.items())]
+
+
+@dataclass(frozen=True)
+class Crossed:
+    """A table with a line for each value of one column of the data, and a column for each value of another.
+
+    :param line, column, cell: how headings and cells are made of a row's values.
+    :param heading: of the first column.
+    :param names: how some lines are called instead; if `only_named`, the others are left out.
+    """
+
+    data: str
+    line: str
+    column: str
+    cell: str
+    heading: str = ""
+    names: Mapping[str, str] | None = None
+    only_named: bool = False
+
+    def lines(self, rows: Sequence[Mapping]) -> list[list[str]]:
+        columns = list(dict.fromkeys(self.column.format_map(row) for row in rows))
+        cells: dict[str, dict[str, str]] = {}
+        for row in rows:
+            cells.setdefault(self.line.format_map(row), {})[self.column.format_map(row)] = self.cell.format_map(row)
+        names = self.names or {}
+        return [[self.heading, *columns]] + [
+            [names.get(line, line), *(found.get(column, NOT_MEASURED) for column in columns)]
+            for line, found in cells.items()
+            if line in names or not self.only_named
+        ]
+
+
+TABLES: dict[str, Rows | Facts | Crossed] = {
+    "supernet": Facts(
+        "supernet",
+        {
+            "matches, and the upper bound": "{matches}, {bound}",
+            "time to find them": "{matching_ms:.1f} ms",
+            "import of both, verified on two batch sizes, and build": "{import_s:.1f} s + {build_s:.1f} s",
+            "largest fraction of each network without a match": "{gap[0]:.3f} and {gap[1]:.3f} of its multiply-adds",
+            "the same, matched as early as possible": "{gap_early[0]:.3f} and {gap_early[1]:.3f}",
+            "`active`, `key` and `cost` of a random genotype": "{selection_ms:.2f} ms",
+            "forward of the all-zero genotype's module over the original": "{forward_1:.2f}× (batch 1), {forward_8:.2f}× (batch 8)",
+        },
+    ),
+    "fitting-cifar10": Crossed("fitting-cifar10", "{method}", "k = {k}", "{accuracy:.3f} ({gain:+.3f} ± {error:.3f})"),
+    "fitting-imagenet": Crossed(
+        "fitting-imagenet", "{method}", "k = {k}", "{accuracy:.3f} ({gain:+.3f} ± {error:.3f})"
+    ),
+    "fitting-small": Crossed(
+        "fitting-small", "{between}, k = {k}", "{degree}", "{accuracy:.3f} ({gain:+.3f} ± {error:.3f})"
+    ),
+    "search-stitching": Crossed(
+        "search-stitching",
+        "{form}",
+        "{budget:,} evaluations",
+        "{median:.1f} ({worst:.1f}), {not_worse} of {instances}",
+    ),
+    "search-digits": Crossed("search-digits", "{form}", "{budget:,} evaluations", "{hypervolume:.4f}, {better}"),
+    "search-pending": Crossed("search-pending", "{form}", "{budget:,} evaluations", "{median:.1f} ({worst:.1f})"),
+    "search-fronts": Rows(
+        "search-fronts",
+        {
+            "problem": "{problem}",
+            "algorithm": "{algorithm}, n = {n}",
+            "whole front": "{reached}",
+            "median evaluations": "{median}",
+        },
+    ),
+    "search-clock": Rows(
+        "search-clock",
+        {
+            "algorithm": "{algorithm}",
+            "times": "{times}",
+            "utilisation": "{utilisation:.2f}",
+            "generational form's": "{generational:.2f}",
+            "speed-up over it": "{speed_up:.2f}",
+            "evaluations over those with one worker": "{over_one:.2f}",
+        },
+    ),
+    "search-workers": Rows(
+        "search-workers",
+        {
+            "algorithm": "{algorithm}",
+            "variables": "{variables}",
+            "own time per evaluation": "{own_ms:.1f} ms",
+            "per request": "{request_ms:.1f} ms",
+        },
+    ),
+    "families": Facts(
+        "families",
+        {
+            "networks": "{networks}",
+            "to select a network of the module, the first time": "{first_ms:.0f} ms ({most_ms:.0f} ms at most)",
+            "later": "{again_us:.0f} µs; no weight is copied",
+            "forward over that of the network's own module": "{forward_least:.2f}–{forward_most:.2f}",
+        },
+    ),
+    "cluster-overhead": Facts(
+        "cluster-overhead",
+        {
+            "ms per evaluation that does nothing, journal included, groups of 8": "{grouped_ms:.2f}",
+            "the same one by one": "{ungrouped_ms:.2f}",
+            "a bare task of Dask; the algorithm alone": "{task_ms:.2f}; {alone_ms:.2f}",
+            "bytes per evaluation on the loopback, 455 variables": "{bytes:,.0f}",
+        },
+    ),
+    "cluster-two-workers": Facts(
+        "cluster-two-workers",
+        {
+            "two workers over one": "{speed_up:.2f} ({one_s:.1f} s, {two_s:.1f} s)",
+            "two independent processes over one": "{independent:.2f}",
+        },
+    ),
+    "cluster-simulated": Rows(
+        "cluster-simulated",
+        {
+            "workers": "{workers:,}",
+            "n": "{n:,}",
+            "scheduler's time": "{overhead_ms:g} ms",
+            "utilisation": "{utilisation:.3f}",
+        },
+    ),
+}
+
+
+def rendered(name: str, folder: pathlib.Path = DATA) -> str:
+    """A table as Markdown, with the command that measured it and when."""
+    made = TABLES[name]
+    document = read(made.data, folder)
+    head, *body = made.lines(document["rows"])
+    lines = [head, ["---"] * len(head), *body]
+    text = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+    return f"{text}\n\n`{document['command']}`, {document['date']}\n"
+
+
+def written(page: str) -> str:
+    """A page with its tables as they follow from the data."""
+    return BLOCK.sub(lambda block: f"{block[1]}{rendered(block[2])}{block[4]}", page)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="write nothing; fail if a table is not up to date")
+    check, stale = parser.parse_args().check, []
+    for path in PAGES:
+        page = path.read_text(encoding="utf-8")
+        new = written(page)
+        if new != page:
+            stale.append(str(path.relative_to(ROOT)))
+            if not check:
+                path.write_text(new, encoding="utf-8")
+    print(f"{'differ from the data' if check else 'written'}: {', '.join(stale) or 'none'}")
+    sys.exit(bool(check and stale))
+
+
+if __name__ == "__main__":
+    main()
