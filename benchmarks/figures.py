@@ -36,7 +36,7 @@ class Rows:
 
     def lines(self, rows: Sequence[Mapping]) -> list[list[str]]:
         shown = [row for row in rows if all(row[name] == value for name, value in (self.only or {}).items())]
-        return [list(self.columns), *([cell.format_map(row) for cell in self.columns.values()] for row in shown)]
+        return [list(self.columns), *([_cell(cell, row) for cell in self.columns.values()] for row in shown)]
 
 
 @dataclass(frozen=True)
@@ -78,6 +78,57 @@ class Crossed:
             for line, found in cells.items()
             if line in names or not self.only_named
         ]
+
+
+def _cell(template: str, row: Mapping) -> str:
+    """A cell, empty where the row has no such value."""
+    try:
+        return template.format_map(row)
+    except (KeyError, TypeError):
+        return ""
+
+
+def _cascades(name: str) -> Rows:
+    columns = {
+        "at most": "{at_most:.0%}",
+        "compared with": "{reference}",
+        "rule": "{rule}",
+        "difference on test": "{difference:+.4f}",
+        "worst, best": "{worst:+.4f}, {best:+.4f}",
+        "cost on test": "{cost:.0%}",
+        "stitched": "{stitched} of {of}",
+    }
+    return Rows(f"cascades-{name}", columns)
+
+
+def _evidence(name: str) -> dict[str, Rows]:
+    """The tables of a part of evidence.py."""
+    networks = {
+        "network": "{what}",
+        "kind": "{kind}",
+        "cost, of the best reference's": "{cost:.0%}",
+        "validation": "{validation:.4f}",
+        "selection": "{selection:.4f}",
+        "test": "{test:.4f} ({low:.4f}–{high:.4f})",
+        "difference on test": "{difference:+.4f} ({difference_low:+.4f} to {difference_high:+.4f})",
+        "in words": "{verdict}",
+    }
+    searches = {
+        "algorithm": "{algorithm}",
+        "seed": "{seed}",
+        "evaluations": "{evaluations:,}",
+        "of the images": "{images:.0%}",
+        "hypervolume on validation": "{hypervolume:.4f}",
+    }
+    adds = {
+        "chosen from": "{with}",
+        "members": "{members}",
+        "hypervolume on test": "{hypervolume:.4f} ({low:.4f}–{high:.4f})",
+        "gain": "{gain:+.4f} ({gain_low:+.4f} to {gain_high:+.4f})",
+    }
+    return {name: Rows(name, networks), f"{name}-search": Rows(f"{name}-search", searches)} | {
+        f"{name}-adds": Rows(f"{name}-adds", adds)
+    }
 
 
 TABLES: dict[str, Rows | Facts | Crossed] = {
@@ -137,6 +188,47 @@ TABLES: dict[str, Rows | Facts | Crossed] = {
             "per request": "{request_ms:.1f} ms",
         },
     ),
+    "engine-held": Rows(
+        "engine-held",
+        {
+            "seed": "{seed}",
+            "validation images": "{images:,}",
+            "evaluations": "{evaluations:,}",
+            "hypervolume on test of what is chosen on selection": "{hypervolume:.4f}",
+        },
+    ),
+    "cascades-cifar10": _cascades("cifar10"),
+    "cascades-pair": _cascades("pair"),
+    "cascades-three": _cascades("three"),
+    "choosing-cifar10": Rows(
+        "choosing-cifar10",
+        {
+            "seed": "{seed}",
+            "networks found": "{found}",
+            "recommended": "{recommended}",
+            "cost, of {reference}'s": "{cost:.0%}",
+            "difference on test": "{difference:+.5f}",
+            "in standard errors": "{errors:+.2f}",
+            "p, McNemar": "{p_value:.2f}",
+        },
+    ),
+    "choosing-digits": Rows(
+        "choosing-digits",
+        {
+            "training seed": "{seed}",
+            "cost on test, of the ensemble's": "{cost:.1%}",
+            "difference on test": "{difference:+.4f}",
+            "p, McNemar": "{p_value:.2f}",
+        },
+    ),
+    "evidence-compute": Rows(
+        "evidence-compute", {"problem": "{problem}", "evaluations": "{evaluations}", "computation": "{share:.4f}"}
+    ),
+    **{
+        name: table
+        for part in ("cifar10-500", "cifar10", "cifar10-3000", "imagenet", "three")
+        for name, table in _evidence(f"evidence-{part}").items()
+    },
     "families": Facts(
         "families",
         {
