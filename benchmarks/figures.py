@@ -206,7 +206,7 @@ TABLES: dict[str, Rows | Facts | Crossed] = {
             "seed": "{seed}",
             "networks found": "{found}",
             "recommended": "{recommended}",
-            "cost, of {reference}'s": "{cost:.0%}",
+            "cost, of the best reference's": "{cost:.0%}",
             "difference on test": "{difference:+.5f}",
             "in standard errors": "{errors:+.2f}",
             "p, McNemar": "{p_value:.2f}",

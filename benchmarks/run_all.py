@@ -62,12 +62,12 @@ STEPS = (
 )
 
 
-def moved(name: str, folder: pathlib.Path) -> list[str]:
+def moved(name: str, folder: pathlib.Path, committed: pathlib.Path = DATA) -> list[str]:
     """What is further from the committed data than chance allows, a line each."""
     new = read(name, folder)
-    if not (DATA / f"{name}.json").is_file():
+    if not (committed / f"{name}.json").is_file():
         return [f"{name}: nothing is committed to compare with"]
-    old = read(name)
+    old = read(name, committed)
     known = {tuple(row[column] for column in new["by"]): row for row in old["rows"]}
     lines = []
     for row in new["rows"]:
