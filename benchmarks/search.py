@@ -19,6 +19,7 @@ from functools import partial
 
 import numpy as np
 from binary_problems import LOTZ, BestOfTraps, TrapInverseTrap, TwoChains, ZeromaxOnemax
+from pymoo.core.sampling import Sampling
 from pymoo.indicators.hv import Hypervolume
 from pymoo.optimize import minimize
 from record import record
@@ -388,6 +389,43 @@ def ready_made(arguments):
     )
 
 
+def first(arguments):
+    """Whether it serves a search to begin with the references and networks with one stitch."""
+    from pymoo_stitch import StitchProblem, get_problem
+
+    class FromOneStitch(StitchProblem):
+        @property
+        def sampling(self):
+            return Given(np.concatenate([list(self.space.references.values()), self.space.one_stitch()]))
+
+    results, usual = Results(arguments.results), get_problem(arguments.problem)
+    problems = {"usual": usual, "one stitch": FromOneStitch(usual.space, usual.task)}
+    instances, rows = seeds(arguments), []
+    for budget in arguments.budgets:
+        runs = {}
+        for form in arguments.forms or ("async NSGA-II", "LK-GOMEA", "NSGA-II, n = 50"):
+            for begins, problem in problems.items():
+                for i in instances:
+                    name = f"{arguments.problem} from {begins}, seed {i}, {form}, {budget}"
+                    runs[f"{form}, {begins}", i] = results(name, problem, FORMS[form], budget, i)
+        title = f"{arguments.problem}, {budget:,} evaluations"
+        rows += [row | {"budget": budget} for row in table(title, lambda _: usual, instances, runs)]
+    record(
+        "search-first", rows, by=("form", "budget"), noise={"hypervolume": 0.01}, seeds=[instances[0], instances[-1]]
+    )
+
+
+class Given(Sampling):
+    """So many of these genotypes, drawn at random; all of them before one comes again."""
+
+    def __init__(self, X):
+        super().__init__()
+        self.X = X
+
+    def _do(self, problem, n_samples, *args, random_state=None, **kwargs):
+        return self.X[random_state.permutation(len(self.X))[np.arange(n_samples) % len(self.X)]]
+
+
 def speed(arguments):
     rng = np.random.default_rng(0)
     x = rng.random((512, 456)) < 0.3
@@ -453,7 +491,7 @@ PARTS = {
     "speed": speed,
     "workers": workers,
 }
-ON_DEMAND = {"ready-made": ready_made}
+ON_DEMAND = {"ready-made": ready_made, "first": first}
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
