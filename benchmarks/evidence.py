@@ -17,7 +17,7 @@ a front as good as NSGA-II's after 4,000 evaluations, on digits and on the synth
 import argparse
 import pathlib
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -116,32 +116,33 @@ def networks(made: Report):
     recalibrated: each compared with the best reference on the same images."""
     best, metric = made.best_reference, made.problem.task.metric
     images = made.problem.task["calibration"].source
+    stitched = sorted((point for point in made.found if point.stitches), key=lambda point: point.F[made.deciding][1])
 
-    def row(what: str, kind: str, measured: dict[str, Measured], marked: bool = False) -> dict:
+    def row(what: str, kind: str, measured: Mapping[str, Measured], headline: str = "") -> dict:
         pair = Against.of(measured["test"].each[metric], best.measured["test"].each[metric], metric).paired
         low, high = measured["test"].interval(metric)
         return {
             "what": what,
             "kind": kind,
-            "recommended": marked,
+            "headline": headline,
             "cost": measured["test"].cost / best.measured["test"].cost,
             **{split: measured[split].metrics[metric] for split in made.splits},
             "low": low,
             "high": high,
-            "best_reference": best.name,
             "difference": pair.difference,
             "difference_low": pair.low,
             "difference_high": pair.high,
-            "verdict": pair.verdict(),
+            "verdict": "" if what == best.name else f"{pair.verdict()} {best.name}",
         }
 
     for point in made.references:
-        yield row(point.name, "reference", dict(point.measured))
+        yield row(point.name, "reference", point.measured, point.name)
     for point in made._shown():
         kind = ("stitched" if point.stitches else "plain") + (" cascade" if point.is_cascade else "")
-        yield row(point.name, kind, dict(point.measured), point is made.recommended)
-    stitched = [point for point in made.found if point.stitches]
-    for point in sorted(stitched, key=lambda point: point.F[made.deciding][1])[:3]:
+        recommended, most_accurate = point is made.recommended, point in stitched[:1]
+        headline = f"**{kind}, recommended**" if recommended else "most accurate stitched network" * most_accurate
+        yield row(point.name, kind, point.measured, headline)
+    for point in stitched[:3]:
         retrained, recalibrated = made.problem.subnetwork(point.network.x), made.problem.subnetwork(point.network.x)
         retrained.retrain(images)
         yield row(f"{point.name}, retrained", "stitched", made.measured(retrained))

@@ -27,15 +27,15 @@ class Rows:
 
     :param data: the name of the data.
     :param columns: headings, and how a cell is made of a row's values.
-    :param only: the values that a row must have to be shown.
+    :param only: leaves out the rows whose value in this column is empty.
     """
 
     data: str
     columns: Mapping[str, str]
-    only: Mapping[str, object] | None = None
+    only: str | None = None
 
     def lines(self, rows: Sequence[Mapping]) -> list[list[str]]:
-        shown = [row for row in rows if all(row[name] == value for name, value in (self.only or {}).items())]
+        shown = [row for row in rows if self.only is None or row[self.only]]
         return [list(self.columns), *([_cell(cell, row) for cell in self.columns.values()] for row in shown)]
 
 
@@ -229,6 +229,16 @@ TABLES: dict[str, Rows | Facts | Crossed] = {
         for part in ("cifar10-500", "cifar10", "cifar10-3000", "imagenet", "three")
         for name, table in _evidence(f"evidence-{part}").items()
     },
+    "readme": Rows(
+        "evidence-cifar10-500",
+        {
+            "": "{headline}",
+            "multiply-adds, of the ensemble's": "{cost:.0%}",
+            "accuracy on test": "{test:.3f} ({low:.3f}–{high:.3f})",
+            "difference from the ensemble": "{difference:+.4f} ({difference_low:+.4f} to {difference_high:+.4f})",
+        },
+        only="headline",
+    ),
     "families": Facts(
         "families",
         {
