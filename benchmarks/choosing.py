@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from record import record
 
-from pymoo_stitch import Cascade, Report, compare, get_problem
+from pymoo_stitch import Cascade, DaskRunner, Report, compare, get_problem
 from pymoo_stitch.algorithms import ALGORITHMS, AsyncNSGA2
 from pymoo_stitch.cli.commands import to_take_home
 from pymoo_stitch.report.points import TOLERANCE
@@ -68,9 +68,10 @@ def simulation() -> None:
 
 def cifar10(data: Path, journals: Path, seeds: int, budget: int) -> None:
     problem, rows = get_problem("cifar10", data=data), []
-    for seed in range(1, seeds + 1):  # those before it are read, and share what they have evaluated
-        options = {"seeds": range(1, seed + 1), "folder": journals, "progress": True}
-        *_, run = compare(problem, {"async-NSGA-II": AsyncNSGA2}, ("n_evals", budget), **options)
+    with DaskRunner(n_workers=1) as runner:  # which evaluates in groups
+        options = {"seeds": range(1, seeds + 1), "folder": journals, "progress": True, "runner": runner}
+        runs = compare(problem, {"async-NSGA-II": AsyncNSGA2}, ("n_evals", budget), **options)
+    for run in runs:
         report = Report([run], problem)
         best, chosen = report.best_reference, report.recommended
         line = f"seed {run.seed}: {len(report.found)} found, best reference {best.name}; "

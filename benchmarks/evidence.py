@@ -28,7 +28,7 @@ from pymoo.optimize import minimize
 from record import record
 from trained import folder_module, imported
 
-from pymoo_stitch import Evaluations, Report, Run, StitchProblem, Supernet, Task, compare, get_problem
+from pymoo_stitch import DaskRunner, Evaluations, Report, Run, StitchProblem, Supernet, Task, compare, get_problem
 from pymoo_stitch.algorithms import LKGOMEA, AsyncNSGA2, nsga2
 from pymoo_stitch.report.cascade_points import predictions
 from pymoo_stitch.report.points import Against, Measured
@@ -247,14 +247,18 @@ def main() -> None:
     parser.add_argument("--journals", type=pathlib.Path, default=pathlib.Path(__file__).parent / "journals")
     parser.add_argument("--only", choices=[*PARTS, "compute"], help="one part (default: all)")
     parser.add_argument("--search", action="store_true", help="run searches, and make no tables")
+    parser.add_argument("--forms", nargs="+", choices=FORMS, help="some of the algorithms")
+    parser.add_argument("--seeds", nargs="+", type=int, help="some of the seeds")
     arguments = parser.parse_args()
     for name, part in PARTS.items():
         if arguments.only not in (None, name):
             continue
         problem, folder = part.problem(arguments.data), arguments.journals / name
         if arguments.search:
-            algorithms = {form: FORMS[form] for form in part.forms}
-            compare(problem, algorithms, ("n_evals", part.budget), seeds=part.seeds, folder=folder, progress=True)
+            options = {"seeds": arguments.seeds or part.seeds, "folder": folder, "progress": True}
+            algorithms = {form: FORMS[form] for form in arguments.forms or part.forms}
+            with DaskRunner(n_workers=1) as runner:  # which evaluates in groups
+                compare(problem, algorithms, ("n_evals", part.budget), runner=runner, **options)
         else:
             tables(name, problem, [Run.read(path) for path in sorted(folder.glob("*.sqlite"))])
     if arguments.only in (None, "compute"):
