@@ -1,6 +1,7 @@
 """ResNet-20 and ResNet-56 of He et al. for CIFAR-10, with weights and images from files."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -75,7 +76,7 @@ def problem(
             raise ValueError(
                 f"{options[split]} is {count}, but {data} has {len(found[split][0])} {split} images for it."
             )
-    splits = {split: tuple(part[:count] for part in found[split]) for split, count in counts.items()}
+    splits: dict[str, Any] = {split: tuple(part[:count] for part in found[split]) for split, count in counts.items()}
     calibration = splits.pop("train")
     if supernet:
         joined = supernets.given(supernet, NETWORKS, (3, 32, 32), len(CLASSES))
@@ -146,8 +147,8 @@ class _ResNet(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = F.relu(self.bn1(self.conv1(x)))
-        for stage in (self.layer1, self.layer2, self.layer3):
-            x = stage(x)
+        for stage in (1, 2, 3):
+            x = self.get_submodule(f"layer{stage}")(x)
         return self.linear(x.mean((2, 3)))
 
 
@@ -175,7 +176,8 @@ def _splits(data: Path, counts: dict[str, int]) -> dict[str, Images]:
         numbers = range(1, min(5, -(-counts["train"] // 10_000)) + 1)
         train = [_from_batch(batches / f"data_batch_{number}.bin") for number in numbers]
         images, labels = _from_batch(batches / "test_batch.bin")
-        found, begin = {"train": tuple(torch.cat(parts) for parts in zip(*train, strict=True))}, 0
+        all_images, all_labels = zip(*train, strict=True)
+        found, begin = {"train": (torch.cat(all_images), torch.cat(all_labels))}, 0
         for split in SPLITS[1:]:
             end = begin + counts[split]
             found[split] = (images[begin:end], labels[begin:end])

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -53,7 +54,7 @@ def problem(*, seed: int = 0, supernet: Path | None = None) -> StitchProblem:
     """
     if not 0 <= seed < 2**63:
         raise ValueError(f"the seed is a whole number from 0 on, below 2^63, but is {seed}.")
-    data = splits()
+    data: dict[str, Any] = splits()
     if supernet:
         joined = supernets.given(supernet, NETWORKS, (1, 8, 8), len(CLASSES))
     else:

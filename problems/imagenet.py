@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from inspect import getdoc
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import timm
@@ -104,8 +105,13 @@ def _pair(name: str, about: str) -> Callable[..., StitchProblem]:
             )
         else:
             joined = _supernet(name, calibration, size, options, seed, pretrained)
-        classes = ImageNetInfo("imagenet-1k").label_descriptions()
-        splits = {"calibration": calibration, "validation": validation, "selection": selection, "test": test}
+        classes = list(ImageNetInfo("imagenet-1k").label_descriptions())
+        splits: dict[str, Any] = {
+            "calibration": calibration,
+            "validation": validation,
+            "selection": selection,
+            "test": test,
+        }
         task = Task(**splits, metrics="accuracy", classes=classes)
         with said_sizes():
             return StitchProblem(joined, task, batch_size=BATCH)
@@ -122,7 +128,7 @@ pair_b = _pair(
 )
 
 
-def _supernet(name: str, images: Dataset, size: int, options: dict, seed: int, pretrained: bool) -> Supernet:
+def _supernet(name: str, images: Any, size: int, options: dict, seed: int, pretrained: bool) -> Supernet:
     with seeded(seed):
         modules = {network: _module(network, pretrained) for network in PAIRS[name]}
 

@@ -4,10 +4,12 @@ import warnings
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
 from torch.utils.data import Dataset, Subset
+from torchvision.models import WeightsEnum
 from torchvision.models.segmentation import (
     DeepLabV3_MobileNet_V3_Large_Weights,
     DeepLabV3_ResNet50_Weights,
@@ -32,7 +34,7 @@ CLASSES = (
     "background aeroplane bicycle bird boat bottle bus car cat chair cow diningtable dog horse motorbike person "
     "pottedplant sheep sofa train tvmonitor"
 ).split()
-NETWORKS: dict[str, tuple[Callable[..., nn.Module], object]] = {
+NETWORKS: dict[str, tuple[Callable[..., nn.Module], WeightsEnum]] = {
     "deeplabv3_mobilenet_v3_large": (
         deeplabv3_mobilenet_v3_large,
         DeepLabV3_MobileNet_V3_Large_Weights.COCO_WITH_VOC_LABELS_V1,
@@ -77,7 +79,7 @@ def problem(
     check_counts(images=images, selection_images=selection_images, samples=samples, size=size)
     val = _voc(voc, "val", 2012, size)
     validation = _first(val, images, "images", "val")
-    following = range(images, min(images + selection_images, len(val)))
+    following = range(images, min(images + selection_images, len(val)))  # type: ignore[arg-type]  # it has a length
     selection = Subset(val, following) if following else None
     test = None
     if (voc / "VOCdevkit" / "VOC2007").is_dir():
@@ -92,12 +94,17 @@ def problem(
         calibration = _first(_voc(voc, "train", 2012, size), samples, "samples", "train")
         options = fit_options(fit, samples=EPOCHS * samples, lr=1e-2, batch_size=BATCH, seed=seed)
         joined = _supernet(calibration, size, options, seed, pretrained)
-    splits = {"calibration": calibration, "validation": validation, "selection": selection, "test": test}
+    splits: dict[str, Any] = {
+        "calibration": calibration,
+        "validation": validation,
+        "selection": selection,
+        "test": test,
+    }
     task = Task(**splits, metrics="pixel_accuracy", classes=CLASSES)
     return StitchProblem(joined, task, batch_size=BATCH)
 
 
-def _supernet(images: Dataset, size: int, options: dict, seed: int, pretrained: bool) -> Supernet:
+def _supernet(images: Any, size: int, options: dict, seed: int, pretrained: bool) -> Supernet:
     with seeded(seed):
         modules = {name: _module(name, pretrained) for name in NETWORKS}
 
@@ -140,7 +147,7 @@ def _voc(root: Path, image_set: str, year: int, size: int) -> Dataset:
         raise type(error)(f"{error} {FROM.format(year)}.") from error
 
 
-def _first(dataset: Dataset, count: int, option: str, image_set: str) -> Subset:
+def _first(dataset: Any, count: int, option: str, image_set: str) -> Subset:
     if count > len(dataset):
         raise ValueError(f"{option} is {count}, but {image_set} of VOC 2012 has {len(dataset)} images.")
     return Subset(dataset, range(count))

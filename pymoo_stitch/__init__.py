@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 from .util.lazy import lazy
 
+__version__ = "0.2.0"
+
 if TYPE_CHECKING:
     from .evaluations import Evaluations as Evaluations
     from .evaluations import Journal as Journal

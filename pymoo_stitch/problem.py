@@ -83,7 +83,7 @@ class StitchProblem(Problem):
         self.metric = METRICS[task.metric]
         if min_accuracy is not None and self.metric.best < self.metric.worst:
             raise ValueError(f"min_accuracy needs a metric of which more is better, and {task.metric} is none.")
-        self._engine_options = {"device": device, "batch_size": batch_size, "memory": memory}
+        self._engine_options: dict[str, Any] = {"device": device, "batch_size": batch_size, "memory": memory}
         self._references: dict[str, Population] = {}
         self._ease: Any = _UNKNOWN
         self.origin: dict[str, Any] | None = None
@@ -260,7 +260,7 @@ class StitchProblem(Problem):
         if head is None:
             return None
         if head.n_classes is not None:
-            return [head] * len(subnetworks)
+            return [head] * len(subnetworks)  # type: ignore[list-item]  # such a head is a module
         outputs = self.engine.outputs(subnetworks, self.task["calibration"])
         labels = self.task["calibration"].labels()
         return [
@@ -275,7 +275,7 @@ class StitchProblem(Problem):
             raise ValueError(
                 f"no head can be fitted to {subnetwork}: what it gives for the calibration split is not finite."
             )
-        return heads and heads[0]
+        return heads[0] if heads else None
 
     def _objectives(self, subnetwork: Subnetwork, outcome: Outcome) -> tuple[float, float]:
         cost = subnetwork.space.max_cost if outcome.failed else subnetwork.cost

@@ -23,7 +23,7 @@ class Archive:
         f = np.append(individual.F, violation)
         if (self._f <= f).all(1).any():
             return False
-        keep = ~(f <= self._f).all(1)
+        keep = ~np.all(f <= self._f, axis=1)
         if not keep.all():
             self.members = [member for member, kept in zip(self.members, keep, strict=True) if kept]
         self.members.append(individual)

@@ -144,7 +144,7 @@ class AsyncNSGA2(Asynchronous):
 def ranks(f: np.ndarray, excess: np.ndarray) -> np.ndarray:
     """The non-domination rank (n,) of objectives (n, n_obj); what is not tolerated, by its excess, after all that is."""
     rank = np.full(len(f), -1)
-    better = (f[:, None] <= f[None]).all(2) & (f[:, None] < f[None]).any(2)
+    better = np.all(f[:, None] <= f[None], axis=2) & np.any(f[:, None] < f[None], axis=2)
     left = excess == 0
     number = 0
     while left.any():

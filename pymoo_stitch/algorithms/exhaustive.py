@@ -15,6 +15,8 @@ class Exhaustive(Algorithm):
     :param options: anything that pymoo's `Algorithm` takes.
     """
 
+    seed: int | None
+
     def __init__(self, **options: Any):
         super().__init__(**({"evaluator": Evaluations()} | options))
 

@@ -42,7 +42,7 @@ class AsyncGA(Loops):
             if len(self._unpaired) < 2:
                 self._unpaired = self.random_state.permutation(self.pop_size).tolist()
             parents = self._unpaired.pop(), self._unpaired.pop()
-            child, second = two_point_crossover(*self._x[list(parents)], self.random_state)
+            child, second = two_point_crossover(self._x[parents[0]], self._x[parents[1]], self.random_state)
             self._second = second, parents
         else:
             child, parents = self._second

@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 from pymoo.algorithms.moo import nsga2 as pymoo_nsga2
+from pymoo.core.population import Population
 from pymoo.core.problem import Problem
 from pymoo.operators.crossover.pntx import TwoPointCrossover
 from pymoo.operators.mutation.bitflip import BitflipMutation
@@ -20,6 +21,9 @@ class NSGA2(pymoo_nsga2.NSGA2):
     select the same subnetwork."""
 
     journaled_as = "pymoo.algorithms.moo.nsga2.NSGA2"
+    pop_size: int | None
+    n_offsprings: int | None
+    opt: Population
 
     def _setup(self, problem: Problem, **kwargs: Any) -> None:
         super()._setup(problem, **kwargs)

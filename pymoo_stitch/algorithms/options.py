@@ -10,7 +10,7 @@ from ..util.words import did_you_mean
 
 def check_options(kind: type[Algorithm], given: Iterable[str]) -> None:
     """A TypeError if an option is none of this class, nor of those it inherits from: pymoo would ignore it."""
-    known = {name for base in kind.__mro__[:-1] for name in signature(base.__init__).parameters}
+    known = {name for base in kind.__mro__[:-1] for name in signature(base.__init__).parameters}  # type: ignore[misc]  # of the class itself, on purpose
     known -= {"self", "args", "kwargs", "options"}
     if unknown := sorted(set(given) - known):
         raise TypeError(f"{kind.__name__} has no option {', '.join(unknown)}.{did_you_mean(unknown[0], known)}")

@@ -1,5 +1,7 @@
 """Genotypes without what is not used."""
 
+from typing import Any
+
 import numpy as np
 from pymoo.core.problem import Problem
 from pymoo.core.repair import Repair
@@ -9,5 +11,5 @@ class ChainRepair(Repair):
     """For pymoo's algorithms, as in `NSGA2(repair=ChainRepair())`: clears what is 1 in genotypes without being used. The
     chains stay the same."""
 
-    def _do(self, problem: Problem, X: np.ndarray, **kwargs) -> np.ndarray:
+    def _do(self, problem: Problem, X: np.ndarray, **kwargs: Any) -> np.ndarray:
         return np.array([problem.space.repaired(x) for x in X]).reshape(X.shape)

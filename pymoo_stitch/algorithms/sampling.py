@@ -1,5 +1,7 @@
 """Initial populations of binary problems."""
 
+from typing import Any
+
 import numpy as np
 from pymoo.core.problem import Problem
 from pymoo.core.sampling import Sampling
@@ -21,7 +23,7 @@ class BinarySampling(Sampling):
         self.p, self.n_choices, self.first = p, n_choices, first
 
     def _do(
-        self, problem: Problem, n_samples: int, *args, random_state: np.random.Generator = None, **kwargs
+        self, problem: Problem, n_samples: int, *args: Any, random_state: np.random.Generator, **kwargs: Any
     ) -> np.ndarray:
         expected = self.p * n_samples
         ones = int(expected) + (random_state.random(problem.n_var) < expected % 1)
@@ -39,5 +41,6 @@ class ProblemSampling(Sampling):
     """What the problem's own `sampling` gives, so that every algorithm can start from it; `BinarySampling()` of a
     problem that has none."""
 
-    def _do(self, problem: Problem, n_samples: int, *args, **kwargs) -> np.ndarray:
-        return getattr(problem, "sampling", BinarySampling())._do(problem, n_samples, *args, **kwargs)
+    def _do(self, problem: Problem, n_samples: int, *args: Any, **kwargs: Any) -> np.ndarray:
+        sampling: Sampling = getattr(problem, "sampling", BinarySampling())
+        return sampling._do(problem, n_samples, *args, **kwargs)

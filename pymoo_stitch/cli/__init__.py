@@ -40,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except SystemExit as end:
         if end.code == TERMINATED:
             print("\nTerminated. What a journal holds is kept: the same command goes on from there.", file=sys.stderr)
-        return end.code
+        return end.code  # type: ignore[return-value]  # argparse and this package end with numbers
 
 
 def _run(options: Namespace) -> int:

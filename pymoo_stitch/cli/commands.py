@@ -250,8 +250,8 @@ def _runner(options: Namespace) -> Iterator[DaskRunner | None]:
 
 def _report(options: Namespace, *, test: bool = True) -> Report:
     runs = [Run.read(path) for path in options.journals]
-    cascades = {"one_stitch": getattr(options, "one_stitch", False), "n_stages": getattr(options, "stages", 2)}
-    return Report(runs, _problem_of(runs, options), test=test, **cascades)
+    one_stitch, n_stages = getattr(options, "one_stitch", False), getattr(options, "stages", 2)
+    return Report(runs, _problem_of(runs, options), test=test, one_stitch=one_stitch, n_stages=n_stages)
 
 
 def _choose(report: Report, options: Namespace) -> Point:

@@ -73,7 +73,7 @@ def _earlier(thing: Any) -> Mapping[str, Any]:
 def _default(kind: type, name: str) -> Any:
     """That of an option of a class, or of one that it inherits from."""
     for each in kind.__mro__:
-        parameters = inspect.signature(each.__init__).parameters if "__init__" in vars(each) else {}
+        parameters = inspect.signature(vars(each)["__init__"]).parameters if "__init__" in vars(each) else {}
         if name in parameters:
             return parameters[name].default
     return inspect.Parameter.empty

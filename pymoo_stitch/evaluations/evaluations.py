@@ -102,6 +102,7 @@ class Evaluations(Evaluator):
         self.count_skipped, self.patience = count_skipped, patience
         self.requested = self.real = self.skipped = self.failed = self.bounded = self.replayed = self.shared = 0
         self.images = 0
+        self.n_eval: int
         self.skipped_in_a_row = 0
         self.interrupted = False
         self.seconds_before = 0.0  # that the run took before it was cut
@@ -176,7 +177,7 @@ class Evaluations(Evaluator):
         """What the journal says of its run, if there is one that has begun."""
         if self.journal is not None and self._journal is None:
             self._journal = Journal(self.journal)
-        return self._journal and self._journal.run
+        return None if self._journal is None else self._journal.run
 
     def _open_journal(self, algorithm: Algorithm, problem_identity: dict[str, Any]) -> None:
         self.restore(algorithm)
@@ -300,6 +301,7 @@ class Evaluations(Evaluator):
         if not is_journaled:
             self._place(runner)
         waiting = self._held or self._taken or self._running
+        out: Mapping[str, Any]
         if self._answered and (self._answered_in_a_row < known_first or not waiting):
             self._answered_in_a_row += 1
             return self._answered.popleft()

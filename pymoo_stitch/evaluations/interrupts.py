@@ -31,7 +31,7 @@ class HeldInterrupt:
         if self._holds:
             signal.signal(signal.SIGINT, self._before)
             if self.noted and exception[0] is None:
-                self._before(signal.SIGINT, None)
+                self._before(signal.SIGINT, None)  # type: ignore[operator]  # `_holds` says that it can be called
 
     def let_through(self, wait: Callable[[], Any]) -> Any:
         """What `wait()` gives, or None if it was interrupted."""

@@ -103,7 +103,7 @@ class Family(Space):
             published code of [SN] does; for comparisons with it.
         """
         check_options(pairs, kind)
-        options = {"normalize": normalize, "output": output, "progress": progress}
+        options: dict[str, Any] = {"normalize": normalize, "output": output, "progress": progress}
         imported = import_networks(networks, example_input, **options, of="family")
         links = family_links(imported, window=window, stride=stride, pairs=pairs, kind=kind, blocks=blocks)
         if not final_norm:
@@ -184,12 +184,12 @@ class Family(Space):
         return self.supernet
 
     @cached_property
-    def n_var(self) -> int:
+    def n_var(self) -> int:  # type: ignore[override]  # an attribute elsewhere
         """The bits of an id."""
         return max(1, math.ceil(math.log2(len(self))))
 
     @cached_property
-    def codes(self) -> np.ndarray:
+    def codes(self) -> np.ndarray:  # type: ignore[override]  # an attribute elsewhere
         """The genotype of each network in this space: row i is the Gray code of id i, most significant bit first."""
         ids = np.arange(len(self))
         return ((ids ^ (ids >> 1))[:, None] >> np.arange(self.n_var)[::-1] & 1).astype(bool)

@@ -54,7 +54,7 @@ def family_links(
         for number, both in enumerate(zip(found[front.name], found[end.name], strict=True)):
             if several and number == len(found[front.name]) - 1:
                 continue
-            for j, k, shared in _pairs(*map(len, both), window, stride, several):
+            for j, k, shared in _pairs(len(both[0]), len(both[1]), window, stride, several):
                 name = f"{front.name}_{end.name}_{number}_{shared}"
                 if (target := both[1].before(k)) is not None:
                     links.append(Link(both[0].ends[j], target, kind, name))

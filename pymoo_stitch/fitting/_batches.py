@@ -49,7 +49,8 @@ class Data:
         self.batch_size, self.device = batch_size, device
         self.title = title
         self.samples, self.generator = samples, torch.Generator().manual_seed(seed)
-        self.seen, self._kept = 0, []
+        self.seen = 0
+        self._kept: list[torch.Tensor] = []
         number = _number(self.images)
         self.expected = None if number is None else number - _quota(number)
         self._bar = Progress(samples or self.expected, title, "image", progress)
@@ -64,7 +65,7 @@ class Data:
     def batches(self) -> Iterator[Batch]:
         with self._bar:
             if isinstance(self.images, Dataset):
-                _check_number(len(self.images))
+                _check_number(len(self.images))  # type: ignore[arg-type]  # torch types it without a length
             while True:
                 before = self.seen
                 for x, y in self._one_pass():
@@ -138,10 +139,10 @@ def checked(item: Any, limits: ImageLimits, purpose: str) -> Batch:
 def _number(images: Any) -> int | None:
     """How many images one pass shows, those kept back included; None if that is not known beforehand."""
     if isinstance(images, Dataset):
-        return len(images)
+        return len(images)  # type: ignore[arg-type]  # torch types it without a length
     if isinstance(images, DataLoader) and images.batch_size is not None:
         try:
-            number = len(images.sampler)
+            number = len(images.sampler)  # type: ignore[arg-type]  # asked for, since some have none
         except TypeError:  # an iterable dataset has no length
             return None
         return number - number % images.batch_size if images.drop_last else number

@@ -1,7 +1,6 @@
 """What fitted stitches miss on images kept back."""
 
 import math
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,6 +8,7 @@ import torch
 from torch import nn
 
 from ..network import Layout, Tap
+from ..stitches import Modules
 from ._batches import Data
 from .execution import Execution
 
@@ -29,9 +29,7 @@ def learns(stitch: nn.Module) -> bool:
     return next(stitch.parameters(), None) is not None
 
 
-def held_out_errors(
-    supernet: "Supernet", execution: Execution, data: "Data", stitches: Mapping[str, nn.Module]
-) -> dict[str, float]:
+def held_out_errors(supernet: "Supernet", execution: Execution, data: "Data", stitches: Modules) -> dict[str, float]:
     """The relative error of each stitch on images that were kept from fitting; the mean over links that share one."""
     sums: dict[int, list[Any]] = {}
     for batch in data.held_out.split(data.batch_size):
@@ -56,7 +54,8 @@ def held_out_errors(
 def relative_error(given: torch.Tensor, expected: torch.Tensor) -> float:
     """The mean squared error over the variance of what was expected, of rows [n, channels]."""
     all_rows = given - expected, expected - expected.mean(0), expected
-    return _relative(*(rows.square().sum(dtype=torch.float64).item() for rows in all_rows), len(expected))
+    squares, variance, power = (rows.square().sum(dtype=torch.float64).item() for rows in all_rows)
+    return _relative(squares, variance, power, len(expected))
 
 
 def _relative(squares: float, variance: float, power: float, count: int) -> float:

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from ..network import INPUT, Network, Node, mean, output_of
+from ..stitches import Modules
 
 if TYPE_CHECKING:
     from ..supernet import Step, Subnetwork, Supernet
@@ -85,7 +86,7 @@ class Execution:
         self,
         subnetwork: "Subnetwork",
         images: torch.Tensor,
-        stitches: Mapping[str, nn.Module],
+        stitches: Modules,
         before: Mapping[int, torch.Tensor] | None = None,
     ) -> torch.Tensor:
         """What a subnetwork gives; gradients reach the stitches, through the networks behind them.
@@ -111,7 +112,7 @@ class Execution:
         steps: "Sequence[Step]",
         wanted: Sequence[int],
         images: torch.Tensor,
-        stitches: Mapping[str, nn.Module],
+        stitches: Modules,
         given: Mapping[int, torch.Tensor],
     ) -> dict[int, torch.Tensor]:
         """The tensors wanted, by the ids of the steps that make them, from others given."""

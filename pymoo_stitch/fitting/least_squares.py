@@ -150,7 +150,7 @@ def _examples(
     rng = np.random.default_rng(0)
     found: dict[str, Subnetwork] = {}
     for _ in range(1_000):
-        x = random_genotype(supernet, rng) if genotypes is None else genotypes[rng.integers(len(genotypes))]
+        x = random_genotype(supernet, rng) if genotypes is None else genotypes[int(rng.integers(len(genotypes)))]
         subnetwork = supernet.subnetwork(x)
         fitted = all(KINDS[k.kind].affine or not learns(supernet.stitches[k.stitch]) for k in subnetwork.links)
         if fitted and 1 <= subnetwork.n_stitches <= MOST_STITCHES:

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import nn
 from torch.utils.data import Dataset
 
 from ..network import INPUT, ImageLimits, Weight, output_of, unique_name
+from ..stitches import Modules
 from ..util.progress import Progress
 from ._batches import as_dataset, checked, take
 
@@ -94,7 +94,7 @@ def recalibrate(
 def _batches(images: Any, limits: ImageLimits, samples: int, batch_size: int, seed: int) -> Iterator[torch.Tensor]:
     images, purpose, seen = as_dataset(images), "a batch to recalibrate on", 0
     if isinstance(images, Dataset):
-        order = torch.randperm(len(images), generator=torch.Generator().manual_seed(seed))
+        order = torch.randperm(len(images), generator=torch.Generator().manual_seed(seed))  # type: ignore[arg-type]
         chosen = order[:samples].sort().values.split(batch_size)
         batches = (take(images, indices.tolist(), limits, purpose) for indices in chosen if len(indices))
     else:
@@ -113,7 +113,7 @@ def _run(
     subnetwork: "Subnetwork",
     steps: Mapping[int, "Step"],
     norms: set[int],
-    stitches: Mapping[str, nn.Module],
+    stitches: Modules,
     images: torch.Tensor,
 ) -> Iterator[torch.Tensor]:
     """Run a batch up to one batch norm after the other: what each of them reads. Before the next, `steps` holds it with its
@@ -140,9 +140,9 @@ def _statistics(tensors: Sequence[torch.Tensor], name: str) -> tuple[torch.Tenso
     """The mean and the variance of each channel, the second dimension, over all tensors, as batch norms keep them."""
     others = [dimension for dimension in range(tensors[0].ndim) if dimension != 1]
     count = sum(tensor.numel() // tensor.shape[1] for tensor in tensors)
-    mean = sum(tensor.double().sum(others) for tensor in tensors) / count
+    mean: Any = sum(tensor.double().sum(others) for tensor in tensors) / count
     around = mean.view(-1, *[1] * (tensors[0].ndim - 2))
-    variance = sum((tensor.double() - around).square_().sum(others) for tensor in tensors) / (count - 1)
+    variance: Any = sum((tensor.double() - around).square_().sum(others) for tensor in tensors) / (count - 1)
     if not (mean.isfinite().all() and variance.isfinite().all()):
         raise ValueError(
             f"the batch norm {name} reads NaN or infinite values for the images given. Are the stitches fitted?"

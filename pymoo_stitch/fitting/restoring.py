@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -21,7 +21,7 @@ PRIOR = 32
 """A channel's R² is drawn towards that of the whole stitch as if by so many more rows."""
 
 
-def adapter_of(stitch: nn.Module) -> nn.Module:
+def adapter_of(stitch: nn.Module) -> Any:
     """The affine map itself: the module before the conversion to the target's layout."""
     return stitch[-2] if isinstance(stitch, nn.Sequential) else stitch
 

@@ -3,7 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -64,7 +64,8 @@ class KeptRows:
     def of(self, links: Sequence[Link]) -> tuple[torch.Tensor, torch.Tensor]:
         """The rows of the sources and of the targets of links that share a stitch."""
         x, y = zip(*(keys(link) for link in links), strict=True)
-        return tuple(torch.cat([part for key in column for part in self._parts[key]]) for column in (x, y))
+        first, second = (torch.cat([part for key in column for part in self._parts[key]]) for column in (x, y))
+        return first, second
 
 
 class Samples:
@@ -90,9 +91,9 @@ class Samples:
         self._rows.add(self._add_sums(rows))
 
     def _add_sums(self, rows: Iterable[Ends]) -> Iterator[Ends]:
-        done = set()
+        done: set[object] = set()
         for link, *ends in rows:
-            yield link, *ends
+            yield link, ends[0], ends[1]
             if link not in self._summed:
                 continue
             wide = {key: end.double() for key, end in zip(keys(link), ends, strict=True)}
@@ -140,7 +141,7 @@ def keys(link: Link) -> tuple[Key, Key]:
     return (str(link.source), "resized", link.target.grid), (str(link.target), "image")
 
 
-def source_rows(link: Link, stitch: nn.Module, source: torch.Tensor, positions: int) -> torch.Tensor:
+def source_rows(link: Link, stitch: Any, source: torch.Tensor, positions: int) -> torch.Tensor:
     """What the affine map of a link's stitch reads for a sample of positions of every image, as rows of channels."""
     return _rows(source if is_direct(link) else stitch[:-2](source), link, link.source, positions)
 

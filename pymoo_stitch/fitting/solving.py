@@ -4,6 +4,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -62,7 +63,7 @@ class RowEquations(Equations):
     samples than channels. Where the ridge is below `SAFE`, in float64."""
 
     def __init__(self, x: torch.Tensor, y: torch.Tensor):
-        super().__init__(*x.shape, x.square().mean(dtype=torch.float64))
+        super().__init__(x.shape[0], x.shape[1], x.square().mean(dtype=torch.float64))
         self._x, self._y = x, y
         self._matrices: dict[torch.dtype, torch.Tensor] = {}
 
@@ -101,8 +102,8 @@ def pool(parts: Sequence[Moments]) -> Moments:
     if len(parts) == 1:
         return parts[0]
     n = sum(part.n for part in parts)
-    mean_x = sum(part.mean_x * part.n for part in parts) / n
-    mean_y = sum(part.mean_y * part.n for part in parts) / n
+    mean_x: Any = sum(part.mean_x * part.n for part in parts) / n
+    mean_y: Any = sum(part.mean_y * part.n for part in parts) / n
     xx, xy = torch.zeros_like(parts[0].xx), torch.zeros_like(parts[0].xy)
     for part in parts:
         x, y = part.mean_x - mean_x, part.mean_y - mean_y

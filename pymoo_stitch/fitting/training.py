@@ -3,15 +3,16 @@
 import copy
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional as F
 
+from ..stitches import Modules
 from ..supernet import FitReport
 from ._batches import Data, warn_of_mixed_inputs
 from .errors import check_finite, held_out_errors, learns
@@ -144,7 +145,7 @@ def retrain(
     if not _can_learn(subnetwork):
         raise ValueError("this subnetwork uses no stitch, so that there is nothing to retrain.")
     subnetwork.undo_recalibration()
-    supernet, device = subnetwork.space, torch.device(device or "cpu")
+    supernet, device = cast("Supernet", subnetwork.space), torch.device(device or "cpu")
     lessons = _Lessons(supernet, teacher, labels, distillation, device)
     names = dict.fromkeys(link.stitch for link in subnetwork.links)
     stitches = nn.ModuleDict({name: copy.deepcopy(subnetwork.stitches[name]) for name in names})
@@ -178,7 +179,7 @@ class _Lessons:
         output: torch.Tensor,
         batch: torch.Tensor,
         truth: torch.Tensor | None,
-        stitches: Mapping[str, nn.Module],
+        stitches: Modules,
     ) -> torch.Tensor:
         if self.labels and truth is None:
             raise ValueError("labels=True needs batches of (images, labels), but only images are given.")
@@ -203,7 +204,10 @@ def _train(
     step."""
     start = time.perf_counter()
     stitches.to(data.device)
-    groups = [{"params": list(stitches.parameters())}, {"params": execution.parameters, "lr": lr * networks}]
+    groups: list[dict[str, Any]] = [
+        {"params": list(stitches.parameters())},
+        {"params": execution.parameters, "lr": lr * networks},
+    ]
     parameters = [parameter for group in groups for parameter in group["params"]]
     optimizer = torch.optim.AdamW([group for group in groups if group["params"]], lr=lr, weight_decay=0.0)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, math.ceil(data.samples / data.batch_size))

@@ -82,7 +82,7 @@ class Beginnings:
         link = self.joints.link(before, fragment)
         rank, y = self.joints.rank(link), self._expected(fragment, is_direct(link))
         with torch.device("meta"):  # without drawing random numbers
-            stitch = build_stitch(link).eval()
+            stitch: Any = build_stitch(link).eval()
             if rank is not None:
                 factors = Factors(channels_read(link), rank, link.target.channels, adapter_of(stitch).bias is not None)
                 stitch = factors if is_direct(link) else nn.Sequential(*stitch[:-2], factors, stitch[-1])

@@ -24,6 +24,8 @@ class Chain(Subnetwork):
     """Fragments of a pool one behind another. Whatever needs no stitch is known at once; stitches are fitted, one after
     another on the chain so far, when they are first asked for."""
 
+    space: "Pool"
+
     def __init__(
         self,
         pool: "Pool",
@@ -65,7 +67,7 @@ class Chain(Subnetwork):
         ]
 
     @cached_property
-    def stitches(self) -> nn.ModuleDict:
+    def stitches(self) -> nn.ModuleDict:  # type: ignore[override]  # an attribute elsewhere
         """Fitted now, if no chain before has needed them."""
         found = {
             link.stitch: self.space.beginnings.stitch(self._prefix[: i + 1])
@@ -79,7 +81,7 @@ class Chain(Subnetwork):
         return [self.fragments[-1].network]
 
     def _steps(self) -> Iterator[Step]:
-        ids, done = self.space._ids, set()
+        ids, done = self.space._ids, set[int]()
         for fragment, link in zip(self.fragments, self.joins, strict=True):
             name = fragment.network.name
             own = {}

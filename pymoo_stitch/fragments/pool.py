@@ -148,7 +148,7 @@ class Pool(Space):
         return self
 
     @property
-    def n_var(self) -> int:
+    def n_var(self) -> int:  # type: ignore[override]  # an attribute elsewhere
         return len(self.fragments) * (self._width + 1)
 
     @property

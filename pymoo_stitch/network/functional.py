@@ -96,11 +96,12 @@ def _shows_its_input(node: fx.Node) -> bool:
     """Whether a call returns its input itself: dropout that does nothing, a flattening of one dimension."""
     if node.target in (aten.dropout.default, aten.dropout_.default):
         return not node.args[2]
-    return node.target is aten.flatten.using_ints and node.meta["val"].ndim == node.args[0].meta["val"].ndim > 0
+    flattens = node.target is aten.flatten.using_ints
+    return flattens and node.meta["val"].ndim == node.all_input_nodes[0].meta["val"].ndim > 0
 
 
 def _becomes_view(node: fx.Node) -> bool:
-    return node.target in _RESHAPING and node.args[0].meta["val"].is_contiguous()
+    return node.target in _RESHAPING and node.all_input_nodes[0].meta["val"].is_contiguous()
 
 
 def _is_evaluated_batch_norm(node: fx.Node) -> bool:

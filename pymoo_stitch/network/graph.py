@@ -8,7 +8,7 @@ import copy
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -73,7 +73,7 @@ class Node:
         """The shape without the batch, where the first dimension, and it alone, is the batch; else None."""
         if not self.shape or self.shape[0] != Batch(1) or any(isinstance(size, Batch) for size in self.shape[1:]):
             return None
-        return self.shape[1:]
+        return cast(tuple[int, ...], self.shape[1:])
 
     def values(self) -> Iterator[Value]:
         """Every value in the arguments, lists opened."""

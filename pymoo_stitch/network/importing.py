@@ -145,7 +145,10 @@ class _OutputError(ValueError):
 
 
 class _Main(nn.Module):
-    """A module with its normalisation before it and the choice of its main output behind it."""
+    """A module with its normalisation before it and the choice of its main output after it."""
+
+    mean: torch.Tensor
+    std: torch.Tensor
 
     def __init__(self, module: nn.Module, normalization: Normalization | None, output: str | int | None, name: str):
         super().__init__()
@@ -331,8 +334,8 @@ def _translate(
     used = {weight for node in nodes for weight in node.weights()}
     weights = {key: tensor for key, tensor in translator.weights.items() if key in used}
     costs = [cost for _, _, cost in run_without_computing(nodes, weights, translator.input_shape)]
-    nodes = tuple(replace(node, cost=cost) for node, cost in zip(nodes, costs, strict=True))
-    return nodes, weights, translator.input_shape, output.node
+    counted = tuple(replace(node, cost=cost) for node, cost in zip(nodes, costs, strict=True))
+    return counted, weights, translator.input_shape, output.node
 
 
 def _reaching(nodes: Sequence[Node], output: str) -> list[Node]:
@@ -424,7 +427,7 @@ class _Translator:
         for call in constants if computed else ():
             args, kwargs = fx.map_arg((call.args, call.kwargs), tensors.__getitem__)
             with torch.no_grad():
-                tensors[call] = call.target(*args, **kwargs)
+                tensors[call] = call.target(*args, **kwargs)  # type: ignore[operator]  # a function in such calls
                 if isinstance(
                     tensors[call], torch.Tensor
                 ):  # `_store` knows tensors by where they are: each stays alive

@@ -28,7 +28,8 @@ class Layout(Enum):
     def grid(self, shape: tuple[int, ...], image_size: tuple[int, int] | None) -> tuple[int, int] | None:
         """Height and width of the positions; None where they are no image."""
         if self in (Layout.IMAGE, Layout.IMAGE_LAST):
-            return self.positions(shape)
+            height, width = self.positions(shape)
+            return height, width
         if self is Layout.VECTOR or image_size is None:
             return None
         extras = range(1) if self is Layout.TOKENS else range(1, _MOST_CLASS_TOKENS + 1)
@@ -83,7 +84,8 @@ def infer_layouts(nodes: Iterable[Node], input_shape: tuple[int, ...]) -> dict[s
         layout = rule and (rule.layout(step) if callable(rule.layout) else rule.layout)
         shape = step.source_shape if step.several and step.alias else node.sample_shape  # parts: that of the whole
         known[node.name] = _Tensor(layout, shape, node.shape)
-    return {n.name: known[n.name].layout for n in nodes if n.shape and isinstance(known[n.name].layout, Layout)}
+    found = {n.name: known[n.name].layout for n in nodes if n.shape}
+    return {name: layout for name, layout in found.items() if isinstance(layout, Layout)}
 
 
 class _Tensor(NamedTuple):
@@ -105,8 +107,9 @@ _ON_IMAGES = set(
 _ON_LAST = set("linear layer_norm native_layer_norm rms_norm".split())
 _MIXING = set("_safe_softmax _softmax baddbmm bmm einsum matmul mm roll scaled_dot_product_attention softmax".split())
 _REDUCTIONS = set("amax amin linalg_vector_norm logsumexp max mean min prod std sum var".split())
+_OF_CONVOLUTIONS: dict[int, _Found] = {2: _Inner.CHANNELS_LENGTH, 3: Layout.IMAGE}
 _TOKENS = (Layout.TOKENS, Layout.CLASS_TOKENS)
-_PERMUTED = {
+_PERMUTED: dict[tuple[_Found, tuple[int, ...]], _Found] = {
     (Layout.IMAGE, (0, 2, 3, 1)): Layout.IMAGE_LAST,
     (Layout.IMAGE_LAST, (0, 3, 1, 2)): Layout.IMAGE,
     (_Inner.CHANNELS_LENGTH, (0, 2, 1)): Layout.TOKENS,
@@ -137,7 +140,7 @@ class _Step:
 
     def is_grid(self, first: int) -> bool:
         """Whether there are three dimensions, of which `first` and the next can be height and width."""
-        return self.rank == 3 and _is_grid(*self.shape[first : first + 2], self.image_size)
+        return self.rank == 3 and _is_grid(self.shape[first], self.shape[first + 1], self.image_size)
 
     def makes_rows(self) -> bool:
         from_tokens = self.alias and self.source in _TOKENS
@@ -198,7 +201,7 @@ RULES = (
         "any other convolution, or a pooling, gives an image",
         "CoAtNet",
         lambda s: s.on_image,
-        lambda s: {2: _Inner.CHANNELS_LENGTH, 3: Layout.IMAGE}.get(s.rank),
+        lambda s: _OF_CONVOLUTIONS.get(s.rank),
     ),
     # ------------------------------------------------------------------------------------------ linear layers and norms
     Rule(

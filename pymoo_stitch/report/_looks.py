@@ -10,7 +10,6 @@ from typing import Any
 
 import matplotlib.style
 import numpy as np
-from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -61,9 +60,10 @@ def style_of(number: int) -> dict[str, Any]:
     }
 
 
-def lighter(color: str, part: float) -> tuple[float, ...]:
+def lighter(color: str, part: float) -> tuple[float, float, float]:
     """The colour with that part of white."""
-    return tuple(part + (1 - part) * value for value in matplotlib.colors.to_rgb(color))
+    red, green, blue = (part + (1 - part) * value for value in matplotlib.colors.to_rgb(color))
+    return red, green, blue
 
 
 def unit_of(largest: float) -> tuple[float, str]:
@@ -100,9 +100,7 @@ def laid_out(figure: Figure) -> Any:
     return FigureCanvasAgg(figure).get_renderer()
 
 
-def add_legend(
-    figure: Figure, handles: Sequence[Artist | tuple[Artist, ...]], labels: Iterable[str] | None = None
-) -> None:
+def add_legend(figure: Figure, handles: Sequence[Any], labels: Iterable[str] | None = None) -> None:
     """Below the panels, in as many columns as fit."""
     labels = [handle.get_label() for handle in handles] if labels is None else list(labels)
     size = _SETTINGS["legend.fontsize"]

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -40,7 +40,7 @@ class CascadePoints:
         n_stages: int = 2,
     ):
         self.problem, self.splits, self.deciding, self.n_stages = problem, splits, deciding, n_stages
-        self.references = [point.network for point in references]
+        self.references: list[Subnetwork] = [p.network for p in references if isinstance(p.network, Subnetwork)]
         most = MEMORY // self._bytes(deciding)
         self.candidates = [*self.references, *others][: max(len(self.references), most)]
 
@@ -75,6 +75,7 @@ class CascadePoints:
         points = []
         for row in rows:
             cascade = self._plain.build(row, self.references)
+            assert isinstance(cascade, Cascade)  # of several stages
             stages = [place[stage.key] for stage in cascade.stages]
             measured = {split: _followed(self.problem, cascade, known[split], stages) for split in self.splits}
             points.append(self._point(cascade, measured))
@@ -146,7 +147,7 @@ def with_new_thresholds(problem: StitchProblem, cascade: Cascade, split: str) ->
 def cascades_document(points: Sequence[Point], problem: StitchProblem) -> dict[str, Any]:
     """Cascades as JSON takes them, from which `read_cascade` makes them again."""
     rows = [
-        point.network.document()
+        cast(Cascade, point.network).document()
         | {"expected_cost": {split: float(f[0]) for split, f in point.F.items()}}
         | {"metrics": {split: dict(values) for split, values in point.metrics.items()}}
         | {"intervals": {s: {name: point.interval(s, name) for name in values} for s, values in point.metrics.items()}}

@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from matplotlib.figure import Figure
 
@@ -253,11 +254,11 @@ class _Channels:
         self.stitches: dict[int, tuple[int, int]] = {}
         self.bypasses: dict[tuple[int, int], tuple[int, int]] = {}
         self.straight: list[tuple[int, int]] = []
-        runs = []
+        runs: list[tuple[float, float, str, int, Any]] = []  # from, to, network, side, what
         for i, x in layout.stitches.items():
-            source, target = parts[i].link.source.network, parts[i].link.target.network
-            side = -1 if order[source] < order[target] else 1
-            runs.append((layout.spans[parts[i].reads[0]][1], x, source, side, i))
+            link = parts[i].link
+            side = -1 if order[link.source.network] < order[link.target.network] else 1
+            runs.append((layout.spans[parts[i].reads[0]][1], x, link.source.network, side, i))
         for source, target in self._lines(parts, layout):
             name = parts[target].network.name
             blocks = [i for i, part in enumerate(parts) if part.network and part.network.name == name]
@@ -327,7 +328,7 @@ def _draw_lane(
             Box(start, y, end - start, height, f"{color}/15", color, 1.2),
             Box(start, y, end - start, 0.07, f"{color}/60", color, hatch=hatch, order=4.1),
         )
-        place = {"centered": True, "upright": layout.upright}
+        place: dict[str, Any] = {"centered": True, "upright": layout.upright}
         drawing.add(Text((start + end) / 2, middle + 0.03, layout.lines[i], _SMALL, **place))
         if parts[i].reads_input:
             drawing.add(Line([(start, middle), (0.05, middle)], end="dot"))
@@ -364,7 +365,7 @@ def _draw_stitches(
         drawing.add(Line(path, "ink", 1.3, "arrow", order=3))
         direction = 1 if top else -1
         y_text = y_end + direction * (0.14 + _LEVEL * channels.levels)
-        place = {"at": "bottom" if direction > 0 else "top", "paper": True, "order": 3.5}
+        place: dict[str, Any] = {"at": "bottom" if direction > 0 else "top", "paper": True, "order": 3.5}
         place |= {"centered": True, "upright": True} if layout.upright else {}
         x_text = x if layout.upright else x + 0.05
         drawing.add(Text(x_text, y_text, [stitch_label(link)], _SMALL, **place))

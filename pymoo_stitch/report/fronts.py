@@ -36,9 +36,9 @@ from ._looks import (
 )
 
 _LIGHT, _DARKER = "#efefef", "#d6d6d6"
-_CURVE = {"color": "black", "linestyle": (0, (1, 1.5)), "linewidth": 1, "marker": ".", "markersize": 4}
-_RING = {"marker": "o", "markerfacecolor": "none", "markeredgecolor": "black", "linestyle": "none"}
-_HOLLOW = {"linestyle": "none", "markersize": 3, "markerfacecolor": "none", "markeredgewidth": 0.7}
+_CURVE: dict[str, Any] = {"color": "black", "linestyle": (0, (1, 1.5)), "linewidth": 1, "marker": ".", "markersize": 4}
+_RING: dict[str, Any] = {"marker": "o", "markerfacecolor": "none", "markeredgecolor": "black", "linestyle": "none"}
+_HOLLOW: dict[str, Any] = {"linestyle": "none", "markersize": 3, "markerfacecolor": "none", "markeredgewidth": 0.7}
 
 
 @settled
@@ -128,7 +128,7 @@ def _checked_panels(
     name, places = chosen or ("", {})
     marked = {split: {name: _checked_reference(f, f"chosen on {split!r}")[:2]} for split, f in places.items()}
     return [
-        _Panel(
+        _Panel(  # type: ignore[call-arg]  # mypy does not count what is unpacked
             split,
             *({label: F[..., :2] for label, F in part[split].items()} for part in (series, networks)),
             *(
@@ -228,7 +228,7 @@ def _limits(view: _View) -> tuple[tuple[float, float], tuple[float, float]]:
     """Of both axes, with room around what is shown; the floor is one end of y."""
     places, floor, sign = view.place(view.shown), view.floor, view.sign
     if not len(places):
-        return (0, 1), tuple(sorted((floor, floor + 0.1 * sign)))
+        return (0, 1), (min(floor, floor + 0.1 * sign), max(floor, floor + 0.1 * sign))
     low, high = places[:, 0].min(), places[:, 0].max()
     margin = 0.08 * (high - low) or 0.1 * high or 1
     best = places[:, 1].max() if sign > 0 else places[:, 1].min()
@@ -265,9 +265,16 @@ def _draw_networks(ax: Axes, panel: _Panel, view: _View) -> None:
     for name, (x, y) in places.items():
         color, order = (_DARKER, 0.5) if name == dearest else (_LIGHT, 0.4)
         ax.add_patch(Rectangle((far_left, y), x - far_left, best - y, facecolor=color, linewidth=0, zorder=order))
-        corner = {"color": "#9a9a9a", "linewidth": 0.6, "linestyle": (0, (3, 2)), "zorder": 0.6}
+        corner: dict[str, Any] = {"color": "#9a9a9a", "linewidth": 0.6, "linestyle": (0, (3, 2)), "zorder": 0.6}
         ax.plot([far_left, x, x], [y, y, best], **corner)
-    cross = {"marker": "x", "color": "black", "markersize": 9, "markeredgewidth": 2, "linestyle": "none", "zorder": 5}
+    cross: dict[str, Any] = {
+        "marker": "x",
+        "color": "black",
+        "markersize": 9,
+        "markeredgewidth": 2,
+        "linestyle": "none",
+        "zorder": 5,
+    }
     for name, (x, y) in places.items():
         hidden = not bottom <= y <= top  # the floor may be a network's own value: then its cross is on the edge
         ax.plot(x, y, **cross, clip_on=hidden)
@@ -295,9 +302,9 @@ def _mark_chosen(ax: Axes, panel: _Panel, view: _View) -> None:
         ax.plot(*view.place(f), **_RING, markersize=12, markeredgewidth=1.4, zorder=4.95)
 
 
-def _dearest(networks: Mapping[str, Sequence[float]]) -> str | None:
+def _dearest(networks: Mapping[str, np.ndarray]) -> str | None:
     """The last of those with the most multiply-adds."""
-    return max(reversed(networks), key=lambda name: networks[name][0], default=None)
+    return max(reversed(list(networks)), key=lambda name: networks[name][0], default=None)
 
 
 def _draw_series(ax: Axes, panel: _Panel, view: _View, styles: Mapping[str, dict[str, Any]]) -> None:
@@ -318,7 +325,7 @@ def _tell_what_is_missing(ax: Axes, panel: _Panel, view: _View) -> None:
     points = sum(int((~view.shows(F)).sum()) for F in panel.series.values())
     networks = sum(not view.shows(network) for network in panel.networks.values())
     told = [f"{n:,} {what}{'s' * (n > 1)}" for n, what in ((points, "point"), (networks, "network")) if n]
-    small = {"fontsize": SMALL, "color": GREY}
+    small: dict[str, Any] = {"fontsize": SMALL, "color": GREY}
     if told:
         side = "below" if view.sign > 0 else "above"
         ax.set_title(f"{' and '.join(told)} {side} {view.floor:.3g} not shown", loc="right", **small)
@@ -326,13 +333,14 @@ def _tell_what_is_missing(ax: Axes, panel: _Panel, view: _View) -> None:
     if len(empty) == len(panel.series):
         say(ax, "no points")
     elif empty:
-        text, corner = f"no points: {elided(', '.join(empty), 50)}", {"xycoords": "axes fraction", "ha": "right"}
-        ax.annotate(text, (1, 0), (-4, 4), textcoords="offset points", **corner, **small)
+        text = f"no points: {elided(', '.join(empty), 50)}"
+        ax.annotate(text, (1, 0), (-4, 4), "axes fraction", textcoords="offset points", ha="right", **small)
 
 
 def _handles(panels: Sequence[_Panel], view: _View, styles: Mapping[str, dict[str, Any]]) -> list[Artist]:
     """What the legend explains: series, hollow points if any are shown, and the shades if there are networks."""
-    handles = [Line2D([], [], **style, markersize=5, label=elided(label, 40)) for label, style in styles.items()]
+    handles: list[Artist] = []
+    handles += [Line2D([], [], **style, markersize=5, label=elided(label, 40)) for label, style in styles.items()]
     if chosen := next((name for panel in panels for name in panel.chosen), None):
         handles.append(Line2D([], [], **_RING, markersize=9, label=f"recommended: {elided(chosen, 24)}"))
     if any(panel.series_ends or panel.networks_ends for panel in panels):
@@ -370,9 +378,9 @@ def _name_crosses(renderer: Any, ax: Axes, panel: _Panel, view: _View) -> None:
     frame = ax.get_window_extent(renderer)
     taken: list[Bbox] = []
     halo = [withStroke(linewidth=2.5, foreground="white", alpha=0.9)]
-    look = {"fontsize": SMALL, "ha": "center", "va": "center", "path_effects": halo, "zorder": 6}
+    look: dict[str, Any] = {"fontsize": SMALL, "ha": "center", "va": "center", "path_effects": halo, "zorder": 6}
     for name, cross in crosses.items():
-        text = ax.annotate(elided(name, 32), places[name], (0, 0), textcoords="offset points", **look)
+        text = ax.annotate(elided(name, 32), tuple(places[name]), (0, 0), textcoords="offset points", **look)
         size = text.get_window_extent(renderer)
         spots = _spots(cross, size, point)
         spot = min(spots, key=lambda spot: _harm(spot, frame, taken, crosses.values(), points))

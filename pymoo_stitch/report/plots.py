@@ -64,11 +64,11 @@ def plot_hypervolume(
         if not len(x):
             text += ", which share no x"
         else:
-            spread = {"markevery": (0.02 * number, 0.12)}
+            spread: dict[str, Any] = {"markevery": (0.02 * number, 0.12)}
             ax.step(x, quartiles[1], where="post", **style, **spread, zorder=3 + number / 100)
             shown.append((x, quartiles))
         hatch = HATCHES[number % len(HATCHES)]
-        band = {
+        band: dict[str, Any] = {
             "facecolor": lighter(style["color"], 0.75),
             "edgecolor": lighter(style["color"], 0.35),
             "hatch": hatch,
@@ -98,7 +98,7 @@ def plot_stitches(runs: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> Figure:
     figure = Figure(figsize=(max(6, 1 + 3.6 * columns), 1 + 3 * rows), layout="constrained")
     panels = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).flatten().tolist()
     window = max(1, max(len(nonzero) for nonzero, _ in checked.values()) // 40)
-    bands = {"nonzero": (PALETTE[1], "///", LINES[1]), "active": (PALETTE[0], "", "-")}
+    bands: dict[str, tuple[str, str, Any]] = {"nonzero": (PALETTE[1], "///", LINES[1]), "active": (PALETTE[0], "", "-")}
     for ax, (label, counts) in zip(panels, checked.items(), strict=False):
         ax.set_title(elided(label, 40), loc="left")
         for values, (color, hatch, line) in zip(counts, bands.values(), strict=True):

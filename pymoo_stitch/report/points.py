@@ -137,7 +137,7 @@ class Point:
     @property
     def x(self) -> np.ndarray | None:
         """The genotype; None of a cascade."""
-        return None if self.is_cascade else self.network.x
+        return None if isinstance(self.network, Cascade) else self.network.x
 
     @property
     def cost(self) -> float:
@@ -147,7 +147,7 @@ class Point:
     @property
     def worst_cost(self) -> int:
         """Multiply-adds for an image that takes the most; of a network all images do."""
-        return self.network.worst_cost if self.is_cascade else self.network.cost
+        return self.network.worst_cost if isinstance(self.network, Cascade) else self.network.cost
 
     @property
     def multiply_adds(self) -> int:

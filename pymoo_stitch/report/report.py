@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -170,7 +170,7 @@ class Report:
 
     @cached_property
     def _cascades(self) -> CascadePoints:
-        stages = [point.network for point in self.found]
+        stages = [cast(Subnetwork, point.network) for point in self.found]
         if self.one_stitch:
             known = {stage.key for stage in stages}
             more = [self.problem.subnetwork(x) for x in self.problem.space.one_stitch()]
@@ -305,7 +305,12 @@ class Report:
         splits = [split for split in dict.fromkeys([self.split, "selection", "test"]) if split in task.splits]
         if isinstance(network, Cascade):
             return {split: measure_cascade(problem, network, split) for split in splits}
-        options = {"metrics": task.all_metrics, "heads": problem.heads([network]), "each": True, "progress": True}
+        options: dict[str, Any] = {
+            "metrics": task.all_metrics,
+            "heads": problem.heads([network]),
+            "each": True,
+            "progress": True,
+        }
         outcomes = {split: problem.engine.evaluate([network], task[split], **options)[0] for split in splits}
         return {split: Measured(network.cost, one.metrics, one.each) for split, one in outcomes.items()}
 
@@ -345,7 +350,7 @@ class Report:
             lines.append("Cascades, with the multiply-adds that are expected:")
         for point in cascades:
             shares = [f"{point.F[split][0] / ensemble:.0%} on {split}" for split in self.splits]
-            lines.append(f"  {point.name}: {stages_of(point.network)}")
+            lines.append(f"  {point.name}: {stages_of(cast(Cascade, point.network))}")
             lines.append(f"    cost, of the largest: {', '.join(shares)}, {point.worst_cost / ensemble:.0%} at most")
         return lines
 

@@ -134,9 +134,15 @@ def _color(name: str) -> Any:
 
 
 def _draw_line(ax: Any, shape: Line) -> None:
-    look = {"color": _color(shape.color), "linewidth": shape.line, "zorder": shape.order}
+    look: dict[str, Any] = {"color": _color(shape.color), "linewidth": shape.line, "zorder": shape.order}
     if shape.end == "arrow":
-        arrow = {"arrowstyle": "-|>", "mutation_scale": 9, "shrinkA": 0, "shrinkB": 0, "joinstyle": "miter"}
+        arrow: dict[str, Any] = {
+            "arrowstyle": "-|>",
+            "mutation_scale": 9,
+            "shrinkA": 0,
+            "shrinkB": 0,
+            "joinstyle": "miter",
+        }
         ax.add_patch(FancyArrowPatch(path=Path(shape.points), **arrow, **look, fill=False))
         return
     x, y = zip(*shape.points, strict=True)

@@ -107,9 +107,9 @@ class DaskRunner(Runner):
         for name, value in (("n_workers", n_workers), ("per_gpu", per_gpu), ("group", group)):
             if value is not None and value < 1:
                 raise ValueError(f"{name} is at least 1, but is {value}.")
-        for name, value in (("time_limit", time_limit), ("connect_timeout", connect_timeout)):
-            if value is not None and value <= 0:
-                raise ValueError(f"{name} is a time in seconds, but is {value}.")
+        for name, seconds in (("time_limit", time_limit), ("connect_timeout", connect_timeout)):
+            if seconds is not None and seconds <= 0:
+                raise ValueError(f"{name} is a time in seconds, but is {seconds}.")
         if scheduler_file is not None:
             _check_scheduler_file(scheduler_file)
         self.group, self.time_limit = group, time_limit
@@ -173,7 +173,7 @@ class DaskRunner(Runner):
     # ------------------------------------------------------------------------------------------------- the interface
 
     @property
-    def n_workers(self) -> int:
+    def n_workers(self) -> int:  # type: ignore[override]  # an attribute elsewhere
         """How many groups can be evaluated at a time, now."""
         self._look()
         return self._threads
@@ -223,7 +223,7 @@ class DaskRunner(Runner):
         return min(1.0, self._busy / (self.n_workers * max(1e-9, time.monotonic() - self._started)))
 
     @property
-    def dashboard(self) -> str | None:
+    def dashboard(self) -> str | None:  # type: ignore[override]  # an attribute elsewhere
         """The address of Dask's dashboard, if there is one: that of a cluster of its own needs bokeh."""
         shows = not isinstance(self.client.cluster, _Cluster) or find_spec("bokeh") is not None
         return (self.client.dashboard_link or None) if shows else None
@@ -320,10 +320,11 @@ class DaskRunner(Runner):
     def _send(self, group: list[_Job]) -> str:
         X, needed = np.array([job.x for job in group]), [job.needed for job in group]
         future = self.client.submit(_evaluate, group[0].function, X, needed, self.time_limit, pure=False)
-        self._in_flight[future.key] = group
-        self._futures[future.key] = future
+        key = str(future.key)
+        self._in_flight[key] = group
+        self._futures[key] = future
         future.add_done_callback(self._finished.put)  # in a thread of Dask's
-        return future.key
+        return key
 
     def _gather(self, first: Future) -> None:
         """Fetch what this future and all others that are finished by now have brought, together."""
@@ -341,8 +342,8 @@ class DaskRunner(Runner):
 
     def _take(self, future: Future, outcome: Any) -> None:
         """What a future brought."""
-        group = self._in_flight.pop(future.key)
-        del self._futures[future.key]
+        group = self._in_flight.pop(str(future.key))
+        del self._futures[str(future.key)]
         if not isinstance(outcome, Exception):
             worker, begun, ended, results = outcome
             self._busy += ended - begun
@@ -419,7 +420,7 @@ def _evaluate(
     worker = get_worker()
     watchdog = None if limit is None else _Watchdog(limit, len(X))
     try:
-        f = worker.plugins[name].function
+        f = worker.plugins[name].function  # type: ignore[attr-defined]  # ours, an `_Installed`
         begun = time.time()
         results = None
         if hasattr(f, "group"):
@@ -545,7 +546,7 @@ class _Nanny(Nanny):
             for environment in (self.pre_spawn_env, self.env):
                 environment.pop(TRIM, None)
 
-    async def start(self) -> "_Nanny":
+    async def start(self) -> "_Nanny":  # type: ignore[misc]  # final, but there is no other way to hold its error
         with suppress(Exception):  # its status says so, and the runner tells it: Dask would print it in pages
             await super().start()
         return self

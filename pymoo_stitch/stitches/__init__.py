@@ -7,7 +7,7 @@ May import: `network`.
 
 from .conversions import as_image
 from .kinds import KINDS, Kind
-from .link import Link, are_alike, build_stitch, channels_read, is_direct, working_layout
+from .link import Link, Modules, are_alike, build_stitch, channels_read, is_direct, working_layout
 from .matching import Match, Matching, Weight, check_options, match
 from .similarity import CKA, LEAST, hsic, kernel
 from .wiring import Wiring, is_switch, node_of, switch_at
@@ -20,6 +20,7 @@ __all__ = [
     "Link",
     "Match",
     "Matching",
+    "Modules",
     "Weight",
     "Wiring",
     "are_alike",

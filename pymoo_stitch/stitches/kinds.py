@@ -63,7 +63,7 @@ class Bottleneck(nn.Module):
 
         first, second = conv(channels_in, inner, 1), conv(inner, inner, 3)
         self.residual = nn.Sequential(*first, nn.ReLU(), *second, nn.ReLU(), *conv(inner, channels_out, 1))
-        nn.init.zeros_(self.residual[-1].weight)
+        nn.init.zeros_(self.residual[-1].weight)  # type: ignore[arg-type]  # that of a batch norm
         self.shortcut = nn.Sequential(*(conv(channels_in, channels_out, 1) if channels_in != channels_out else []))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:

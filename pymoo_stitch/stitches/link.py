@@ -4,6 +4,7 @@ A kind works on one layout and leaves the positions as they are; whatever else l
 size, is bridged around it here, once for all kinds."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from torch import nn
@@ -11,6 +12,9 @@ from torch import nn
 from ..network import Layout, Tap
 from .conversions import Average, FlattenImage, FromLayout, Resize, ToImage
 from .kinds import KINDS, TOKENS, Kind
+
+Modules = Mapping[str, nn.Module] | nn.ModuleDict
+"""Stitches by the names that links have for them."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +76,7 @@ def build_stitch(link: Link) -> nn.Module:
     stitch = _assemble(link)
     for part in stitch.modules():
         if getattr(part, "inplace", False):
-            part.inplace = False
+            part.inplace = False  # type: ignore[assignment]  # an attribute, no tensor
     return stitch
 
 
@@ -85,7 +89,7 @@ def _assemble(link: Link) -> nn.Module:
     if layout is Layout.VECTOR:  # [SF]: the mean over all positions
         adapter = kind.build(layout, channels, target.channels)
         return nn.Sequential(ToImage(source), Average(), adapter, FromLayout(layout, target))
-    steps = []
+    steps: list[nn.Module] = []
     for size, channels_out in _chain(kind, channels, target.channels, source.grid, target.grid):
         steps += [Resize(size)] if layout is Layout.IMAGE else [Resize(size), FlattenImage()]
         steps.append(kind.build(layout, channels, channels_out))

@@ -4,6 +4,7 @@ import keyword
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import nn
@@ -112,7 +113,7 @@ def given_stitches(links: Sequence[Link], tensors: Mapping[str, torch.Tensor]) -
 def link_costs(links: Sequence[Link]) -> list[int]:
     """Multiply-adds of each link's stitch, counted once for each two shapes."""
     examples = {_shapes(link): link for link in links}
-    found = run_new_modules((lambda link=link: build_stitch(link), link.source.shape) for link in examples.values())
+    found = run_new_modules((partial(build_stitch, link), link.source.shape) for link in examples.values())
     known = {}
     for (shapes, link), (shape, cost) in zip(examples.items(), found, strict=True):
         if shape != link.target.shape:

@@ -97,7 +97,7 @@ class Cascade:
     @cached_property
     def costs(self) -> tuple[int, ...]:
         """The multiply-adds for an image that gets to each stage and no further."""
-        sharing, seen, added = Sharing(self.stages), set(), []
+        sharing, seen, added = Sharing(self.stages), set[int](), list[int]()
         for numbers in sharing.of:
             added.append(sum(sharing.computations[i].step.cost for i in set(numbers) - seen))
             seen.update(numbers)
@@ -198,7 +198,7 @@ def _checked_thresholds(thresholds: Sequence[float], n_stages: int) -> tuple[flo
             f"last, but {len(given)} are given."
         )
     for threshold in given:
-        if not isinstance(threshold, (Real, np.floating)) or isinstance(threshold, bool) or not 0 <= threshold <= 1:
+        if not isinstance(threshold, Real) or isinstance(threshold, bool) or not 0 <= float(threshold) <= 1:
             raise ValueError(f"a threshold is a probability in [0, 1], but {threshold!r} is given.")
     return tuple(map(float, given))
 

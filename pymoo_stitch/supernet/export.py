@@ -388,7 +388,7 @@ def _write_onnx(program: torch.export.ExportedProgram, about: str, path: Path) -
     size = sum(tensor.nbytes for tensor in [*program.state_dict.values(), *program.constants.values()])
     if size > ONNX_LIMIT:
         raise ValueError(f"an ONNX file holds less than 2 GiB, but the weights take {size:,} bytes. Use .pt2.")
-    names = {"input_names": ["input"], "output_names": ["output"]}
+    names: dict[str, Any] = {"input_names": ["input"], "output_names": ["output"]}
     try:
         model = torch.onnx.export(program, dynamo=True, verbose=False, **names).model_proto
     except Exception as error:
@@ -410,8 +410,13 @@ def _write_onnx(program: torch.export.ExportedProgram, about: str, path: Path) -
         for name, value in given.items():
             options.add_initializer(name, value)
         session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-        # `given` has to live as long as the session.
-        return lambda batch, given=given: torch.from_numpy(session.run(None, {"input": batch.numpy()})[0])
+
+        def forward(
+            batch: torch.Tensor, given: object = given
+        ) -> torch.Tensor:  # it has to live as long as the session
+            return torch.from_numpy(session.run(None, {"input": batch.numpy()})[0])
+
+        return forward
 
     return read, TOLERANCE
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -77,11 +77,8 @@ def _tensors(contents: Contents) -> dict[str, torch.Tensor]:
 
 def _separate(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """The same tensors, those that share memory copied: safetensors takes no others."""
-    seen: set[int] = set()
-    return {
-        name: tensor.clone() if tensor.data_ptr() in seen or seen.add(tensor.data_ptr()) else tensor
-        for name, tensor in tensors.items()
-    }
+    first = {tensor.data_ptr(): name for name, tensor in reversed(list(tensors.items()))}
+    return {name: t if first[t.data_ptr()] == name else t.clone() for name, t in tensors.items()}
 
 
 def load(path: str | os.PathLike) -> Contents:
@@ -276,7 +273,7 @@ def _read_network(item: Any, difference: float, trained: Trained | None, tensors
     if parameters - set(weights):
         raise ValueError(f"network {name} lacks the parameter {min(parameters - set(weights))!r}")
     nodes = tuple(_read_node(entry) for entry in _typed(item["nodes"], list, "nodes"))
-    shape = tuple(_size(size) for size in _typed(item["input_shape"], list, "input_shape"))
+    shape = tuple(cast(int, _size(size)) for size in _typed(item["input_shape"], list, "input_shape"))
     _check_nodes(name, nodes, weights, shape, item["output"])
     normalization = item["normalization"]
     if normalization is not None:
@@ -298,7 +295,7 @@ def _read_trained(item: Any) -> Trained | None:
     )
     if item["size"] is None:
         return Trained((mean, std), None)
-    height, width = (_size(size) for size in _typed(item["size"], list, "size"))
+    height, width = (cast(int, _size(size)) for size in _typed(item["size"], list, "size"))
     return Trained((mean, std), (height, width))
 
 
@@ -322,6 +319,7 @@ def _check_nodes(
     if unread := (seen - {INPUT} | set(weights)) - read:
         raise ValueError(f"nothing in network {name} reads {min(unread)!r}")
     for batch in (1, 2, 3):
+        said: Any
         for node, result, cost in run_without_computing(nodes, weights, input_shape, batch):
             if node.shape is None:
                 said, fits = "several tensors", isinstance(result, (list, tuple)) and len(result) <= 10_000

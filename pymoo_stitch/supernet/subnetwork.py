@@ -12,7 +12,7 @@ import torch
 from torch import fx, nn
 
 from ..network import INPUT, GraphBuilder, Network, Node, is_batch_norm
-from ..stitches import Link
+from ..stitches import Link, Modules
 from ..util.digests import digest
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class Subnetwork(ABC):
 
     space: "Space"
     x: np.ndarray
-    stitches: Mapping[str, nn.Module]
+    stitches: Modules
     retrained: bool = False
     norms: Mapping[int, Step] = MappingProxyType({})
     make_head: Callable[[], nn.Module] | None = None

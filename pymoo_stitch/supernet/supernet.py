@@ -114,7 +114,7 @@ class Supernet(Space):
         return cls(imported, matching.links, bound=matching.bound, dropped=matching.dropped)
 
     @property
-    def n_var(self) -> int:
+    def n_var(self) -> int:  # type: ignore[override]  # an attribute elsewhere
         return self._selector.n_var
 
     @cached_property
@@ -128,7 +128,7 @@ class Supernet(Space):
         return len(self._wiring.switched) + (len(self.networks) > 1)
 
     @property
-    def n_choices(self) -> int:
+    def n_choices(self) -> int:  # type: ignore[override]  # an attribute elsewhere
         return self.n_var - len(self.links)
 
     @property
@@ -251,6 +251,8 @@ def _hint_at_more(networks: Sequence[Network], found: int, pairs: str, kind: str
 
 class _Selected(Subnetwork):
     """What a genotype selects: the nodes and links that reach the output."""
+
+    space: Supernet
 
     def __init__(self, supernet: Supernet, x: Sequence[bool] | np.ndarray):
         self.space = supernet

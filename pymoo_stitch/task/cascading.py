@@ -48,7 +48,7 @@ class Predictions:
     labels: torch.Tensor
     metric: str = "accuracy"
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.metric not in METRICS:
             raise ValueError(f"there is no metric {self.metric!r}; there are {', '.join(METRICS)}.")
         if self.scores.ndim < 3 or self.scores.shape[1] != len(self.labels):
@@ -67,8 +67,8 @@ class Predictions:
 
     def take(self, images: np.ndarray) -> "Predictions":
         """The same for some of the images."""
-        images = torch.as_tensor(images)
-        return replace(self, scores=self.scores[:, images], labels=self.labels[images])
+        chosen = torch.as_tensor(images)
+        return replace(self, scores=self.scores[:, chosen], labels=self.labels[chosen])
 
     @cached_property
     def each(self) -> np.ndarray:
@@ -195,7 +195,7 @@ class CascadeTable:
 
     def made_of(self, candidates: Iterable[int]) -> np.ndarray:
         """A mask over the rows: whose stages are all among these, such as the references: the plain cascades."""
-        return np.isin(self.stages, [-1, *candidates]).all(1)
+        return np.all(np.isin(self.stages, [-1, *candidates]), axis=1)
 
     def front(self) -> np.ndarray:
         """The rows that no other dominates, in the order of cost; of equal ones the first."""
@@ -294,13 +294,13 @@ def extend(
     """
     if len(table) and table.n_stages.min() < table.stages.shape[1]:
         raise ValueError("the cascades to extend must all have the same number of stages.")
-    by = np.arange(len(predictions)) if by is None else np.asarray(by)
+    by = range(len(predictions)) if by is None else by
     if (count := len(table) * len(by) * len(deferred)) > MOST:
         raise ValueError(
             f"up to {count:,} cascades of {table.stages.shape[1] + 1} stages are more than the {MOST:,} that can be scored at "
             "once: name fewer candidates, or fewer stages."
         )
-    parts = [_extended(table, row, predictions, by, deferred) for row in range(len(table))]
+    parts = [_extended(table, row, predictions, np.asarray(by), deferred) for row in range(len(table))]
     width = table.stages.shape[1] + 1
     stages, thresholds, fractions, values = (
         np.concatenate([part[i] for part in parts]) if parts else np.empty((0, *shape))
@@ -347,7 +347,7 @@ def _thresholds(tops: np.ndarray, deferred: Sequence[float]) -> tuple[np.ndarray
     """Thresholds that defer about these fractions of images, and how many they do, ascending; none that defers nobody.
 
     :param tops: the top probabilities of the images, ascending, float32."""
-    found = {}
+    found: dict[int, np.float32] = {}
     for fraction in sorted(deferred):
         place = min(round(fraction * len(tops)), len(tops) - 1)
         if place > 0:
@@ -361,10 +361,10 @@ def _chunks(
     predictions: Predictions, by: np.ndarray, images: np.ndarray
 ) -> Iterable[tuple[torch.Tensor, torch.Tensor]]:
     """The scores of some candidates for some images, [n, images, classes, …], a few candidates at a time, with labels."""
-    images = torch.as_tensor(images)
+    chosen = torch.as_tensor(images)
     size = max(1, len(images) * predictions.scores[0, 0].numel())
     for at in range(0, len(by), step := max(1, _CHUNK // size)):
-        yield predictions.scores[torch.as_tensor(by[at : at + step])[:, None], images], predictions.labels[images]
+        yield predictions.scores[torch.as_tensor(by[at : at + step])[:, None], chosen], predictions.labels[chosen]
 
 
 def _answers(scores: torch.Tensor, total: torch.Tensor, n_before: int, combine: str) -> torch.Tensor:

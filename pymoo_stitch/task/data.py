@@ -61,11 +61,11 @@ def voc(
 
     :param image_set: `"train"`, `"val"`, `"trainval"`, or of year 2007 `"test"`.
     """
-    size = (size, size) if isinstance(size, int) else tuple(size)
-    image = v2.Compose([v2.Resize(size, antialias=True), _tensor(normalize)])
+    sides = (size, size) if isinstance(size, int) else tuple(size)
+    image = v2.Compose([v2.Resize(sides, antialias=True), _tensor(normalize)])
     mask = v2.Compose(
         [
-            v2.Resize(size, interpolation=v2.InterpolationMode.NEAREST),
+            v2.Resize(sides, interpolation=v2.InterpolationMode.NEAREST),
             v2.PILToTensor(),
             v2.Lambda(_without_channel),
         ]

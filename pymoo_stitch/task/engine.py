@@ -11,7 +11,7 @@ import math
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakKeyDictionary, ref
@@ -128,7 +128,7 @@ class Engine:
         if heads is not None and self.device.type != "cpu":  # copies: a task's own also goes to workers without a GPU
             heads = [head and copy.deepcopy(head).to(self.device) for head in heads]
 
-        def measure(number: int, output: torch.Tensor, labels: torch.Tensor) -> dict[str, torch.Tensor]:
+        def measure(number: int, output: torch.Tensor, labels: torch.Tensor) -> dict[Any, Any]:
             if heads is not None and heads[number] is None:
                 raise ValueError("no head can be fitted to it: what it gives for the calibration split is not finite")
             scores = output if heads is None else heads[number](output)
@@ -139,8 +139,11 @@ class Engine:
         order = hardest_first(ease) if ease is not None and split.is_kept else None
         stopping = None if needed is None else _stopping(metrics[0], needed, ease, order)
 
-        def is_over(number: int, found: dict[tuple[int, str], Any], seen: int) -> bool:
-            return stopping is not None and stopping.is_over(number, *found[number, metrics[0]].tolist(), seen)
+        def is_over(number: int, found: dict[tuple[int, Any], Any], seen: int) -> bool:
+            if stopping is None:
+                return False
+            total, count = found[number, metrics[0]].tolist()
+            return stopping.is_over(number, total, count, seen)
 
         sums, failed, seen = self._sums(subnetworks, split, measure, progress, order, is_over, stopped)
         values = [
@@ -178,9 +181,9 @@ class Engine:
         measure: _Measure,
         progress: bool = False,
         order: np.ndarray | None = None,
-        is_over: Callable[[int, dict[tuple[int, str], Any], int], bool] = lambda number, sums, seen: False,
+        is_over: Callable[[int, dict[tuple[int, Any], Any], int], bool] = lambda number, sums, seen: False,
         stopped: Callable[[int], None] = lambda count: None,
-    ) -> tuple[dict[tuple[int, str], Any], dict[int, str], dict[int, int]]:
+    ) -> tuple[dict[tuple[int, Any], Any], dict[int, str], dict[int, int]]:
         """Whatever `measure` finds in the outputs of each subnetwork, added up over a split, by its number and name; why there
         is nothing of some; and of how many images it is.
 
@@ -192,7 +195,7 @@ class Engine:
         failed = {number: self._too_large(plan) for plan in plans for number in plan.numbers}
         plans = [plan for plan in plans if not failed[plan.numbers[0]]]
         seen = dict.fromkeys(failed, 0)
-        sums: dict[tuple[int, str], Any] = {}
+        sums: dict[tuple[int, Any], Any] = {}
         batches = self._on_device(split).batches(self.batch_size, order) if plans else ()
         title = f"evaluate {len(subnetworks):,} network{'s' * (len(subnetworks) != 1)} on {split.name}"
         n_batches = math.ceil(len(split) / self.batch_size)
@@ -216,9 +219,9 @@ class Engine:
 
     def _batch_sums(
         self, plan: "Plan", images: torch.Tensor, labels: torch.Tensor, measure: _Measure, failed: dict[int, str]
-    ) -> dict[tuple[int, str], Any]:
+    ) -> dict[tuple[int, Any], Any]:
         """What a batch adds. Why a subnetwork cannot goes to `failed`."""
-        found: dict[tuple[int, str], Any] = {}
+        found: dict[tuple[int, Any], Any] = {}
 
         def add(number: int, output: torch.Tensor) -> None:
             found.update({(number, name): value for name, value in measure(number, output, labels).items()})
@@ -361,7 +364,7 @@ class Engine:
             )
         return self._operations[key]
 
-    def _operation(self, node: Node, weights: dict[str, torch.Tensor], owner: Any) -> "Operation":
+    def _operation(self, node: Node, weights: Mapping[str, torch.Tensor], owner: Any) -> "Operation":
         held = {name: channels_last(weights[name].detach(), self.device) for name in node.weights()}
         names = tuple(dict.fromkeys(node.inputs()))
         op = node.op
@@ -384,9 +387,11 @@ class Engine:
         version = [(tensor.data_ptr(), 0 if tensor.is_inference() else tensor._version) for tensor in tensors]
         if stitch not in self._stitches or self._stitches[stitch][0] != version:
             if self.device.type == "cpu" and all(channels_last(p, self.device) is p for p in stitch.parameters()):
-                held = ref(stitch)  # its subnetwork holds it; spaces may let go of stitches, and so does this
+                held: Callable[[], nn.Module] = ref(
+                    stitch
+                )  # its subnetwork holds it; spaces may let go of stitches, and so does this
             else:
-                own = copy.deepcopy(stitch).to(self.device, memory_format=torch.channels_last)
+                own = copy.deepcopy(stitch).to(self.device).to(memory_format=torch.channels_last)
                 held = lambda: own  # noqa: E731
             self._stitches[stitch] = version, Operation(run=lambda read, images: held()(*read))
         return self._stitches[stitch][1]

@@ -6,7 +6,6 @@ every subnetwork, on the calibration split."""
 from collections.abc import Sequence
 from typing import Protocol
 
-import numpy as np
 import torch
 from torch import nn
 
@@ -31,10 +30,13 @@ class ClassMap(nn.Module):
     :param classes: for each class of the task a class of the networks, or several.
     """
 
+    columns: torch.Tensor
+    padding: torch.Tensor
+
     def __init__(self, classes: Sequence[int | Sequence[int]]):
         super().__init__()
         try:
-            groups = [[int(group)] if np.ndim(group) == 0 else [int(member) for member in group] for group in classes]
+            groups = [[int(c) for c in ([group] if isinstance(group, int) else group)] for group in classes]
         except (TypeError, ValueError):
             raise TypeError(f"a class map is made of the numbers of classes, but is {classes!r}.") from None
         members = [member for group in groups for member in group]
@@ -49,7 +51,7 @@ class ClassMap(nn.Module):
         padding = torch.tensor([[0.0] * len(group) + [-torch.inf] * (width - len(group)) for group in groups])
         self.register_buffer("padding", padding)
 
-    def fit(self, *_) -> nn.Module:
+    def fit(self, *_: object) -> nn.Module:
         return self
 
     def forward(self, outputs: torch.Tensor) -> torch.Tensor:
@@ -81,6 +83,12 @@ class NearestNeighbours:
 
 
 class _Neighbours(nn.Module):
+    centre: torch.Tensor
+    known: torch.Tensor
+    lengths: torch.Tensor
+    votes: torch.Tensor
+    weights: torch.Tensor
+
     def __init__(self, known: torch.Tensor, votes: torch.Tensor, k: int):
         super().__init__()
         self.register_buffer("centre", known.mean(0))  # far from 0, the differences of squares would be lost

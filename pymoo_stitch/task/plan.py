@@ -141,7 +141,7 @@ def compiled(
 class _Memory:
     """Which values are alive, and whose memory they live in: a view keeps that of its base."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.peak = self._held = 0
         self._sizes: dict[int, int] = {}
         self._homes: dict[int, set[int]] = {0: set()}

@@ -56,7 +56,7 @@ class Split:
 
     def __len__(self) -> int:
         source = self.source.dataset if isinstance(self.source, DataLoader) else self.source
-        return len(source[0]) if isinstance(source, tuple) else len(source)
+        return len(source[0] if isinstance(source, tuple) else source)  # type: ignore[arg-type]  # checked: it has one
 
     @property
     def is_kept(self) -> bool:
@@ -72,7 +72,9 @@ class Split:
     def to(self, device: torch.device) -> "Split":
         """A split that is kept, on a device."""
         new = copy.copy(self)
-        new._kept = tuple(None if part is None else part.to(device, non_blocking=True) for part in self._kept)
+        images, labels = self._kept
+        images = images.to(device, non_blocking=True)
+        new._kept = images, None if labels is None else labels.to(device, non_blocking=True)
         return new
 
     def batches(self, batch_size: int, order: np.ndarray | None = None) -> Iterator[Batch]:

@@ -12,7 +12,7 @@ def digest(parts: Iterable[str | bytes | np.ndarray], size: int = 16, key: bytes
     `key`."""
     state = hashlib.blake2b(digest_size=size, key=key)
     for part in parts:
-        state.update(part.encode() if isinstance(part, str) else part)
+        state.update(part.encode() if isinstance(part, str) else part)  # type: ignore[arg-type]  # arrays are buffers too
     return state.hexdigest()
 
 

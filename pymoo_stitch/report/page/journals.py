@@ -99,7 +99,7 @@ def _evaluations(run: Run, links: int | None) -> dict[str, list]:
         for bounded, sound in zip(run.is_bounded, run.is_sound, strict=True)
     ]
     ones = run.X[:, :links] if links is not None else run.X[:, :0]
-    columns = {
+    columns: dict[str, list[Any]] = {
         "key": [row.key[:KEY] for row in run.rows],
         "cost": _numbers(run.F[:, 0], 0),
         "error": _numbers(run.F[:, -1], 6),
