@@ -15,6 +15,7 @@ from .graph import (
     Node,
     Ref,
     Weight,
+    for_empty_batches,
     leaves,
     mean,
     raw,
@@ -24,7 +25,7 @@ from .graph import (
     substitute,
 )
 from .images import ImageLimits, are_unit_images, as_floats
-from .importing import ENSEMBLE, Normalization, Trained, first_lines, unique_name
+from .importing import ENSEMBLE, Normalization, Trained, first_lines, quiet, unique_name
 from .joining import check_networks, import_networks
 from .layout import Layout, infer_layouts, permutation
 from .network import Network, Tap
@@ -67,6 +68,7 @@ __all__ = [
     "first_lines",
     "fold",
     "foldable",
+    "for_empty_batches",
     "import_networks",
     "infer_layouts",
     "is_alias",
@@ -79,6 +81,7 @@ __all__ = [
     "output_of",
     "outputs_of",
     "permutation",
+    "quiet",
     "raw",
     "resolver",
     "run_new_modules",

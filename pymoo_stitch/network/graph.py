@@ -7,7 +7,7 @@ a graph be written to a file, read back from an untrusted one, and cut apart by 
 import copy
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import numpy as np
@@ -111,6 +111,19 @@ def substitute(argument: Any, function: Callable[[Any], Any]) -> Any:
     if isinstance(argument, dict):
         return {key: substitute(item, function) for key, item in argument.items()}
     return function(argument)
+
+
+_RESHAPES = ("aten.reshape.default", "aten.view.default", "aten._unsafe_view.default")
+
+
+def for_empty_batches(node: Node) -> Node:
+    """The same node, as torch can export it where the batch may be empty: a size of -1 in a reshape is written out, since it
+    cannot be inferred from no values, and pooling to one position is the mean that it is, without a look at the strides."""
+    if node.op in _RESHAPES and node.shape is not None and -1 in node.args[1]:
+        return replace(node, args=(node.args[0], list(node.shape)))
+    if node.op == "aten.adaptive_avg_pool2d.default" and list(node.args[1]) == [1, 1]:
+        return replace(node, op="aten.mean.dim", args=(node.args[0], [-1, -2], True))
+    return node
 
 
 # -------------------------------------------------------------------------------------------------------------- running

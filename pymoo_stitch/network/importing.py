@@ -267,7 +267,8 @@ def _reference(main: nn.Module, batch: torch.Tensor, name: str) -> torch.Tensor:
 
 
 def first_lines(error: Exception, number: int = 1) -> str:
-    lines = [line.strip() for line in str(error).strip().splitlines() if line.strip()][:number]
+    text = re.sub(r"\x1b\[[0-9;]*m", "", str(error))  # colours, for a terminal alone
+    lines = [line.strip() for line in text.splitlines() if line.strip()][:number]
     return f"{type(error).__name__}: {' '.join(lines).rstrip('.')}" if lines else type(error).__name__
 
 
@@ -278,7 +279,7 @@ def _export(main: nn.Module, batch: torch.Tensor, name: str) -> torch.export.Exp
     """The exported program with a dynamic batch. Most modules need no more than tracing; the strict way, which reads
     their Python code, is for the rest, such as those that ask for `len(x)`."""
     failures = []
-    with _quiet():
+    with quiet():
         for strict in (False, True):
             try:
                 shapes = ({0: torch.export.Dim.DYNAMIC},)
@@ -297,7 +298,7 @@ def _export(main: nn.Module, batch: torch.Tensor, name: str) -> torch.export.Exp
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """torch neither logs nor prints what failed: that is in the exception."""
     logger = logging.getLogger("torch")
     before = logger.level

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import fx, nn
 
-from ..network import INPUT, Batch, Device, GraphBuilder, as_product, fold, foldable, is_product
+from ..network import INPUT, Batch, Device, GraphBuilder, as_product, fold, foldable, for_empty_batches, is_product
 from ..util.digests import digest
 from .sharing import Computation, Sharing, check_one_space
 
@@ -338,7 +338,9 @@ def _reads_images(computation: Computation) -> bool:
     node = computation.step.node
     if node is None:
         return False
-    return INPUT in node.inputs() or any(isinstance(value, (Batch, Device)) for value in node.values())
+    return INPUT in node.inputs() or any(
+        isinstance(value, (Batch, Device)) for value in for_empty_batches(node).values()
+    )
 
 
 class _Writer:
@@ -405,5 +407,6 @@ class _Writer:
             prefix = f"{own}products.{step.network.name}.{step.node.name}"
         if node is not step.node:
             weights = {name: nn.Parameter(weight, requires_grad=False) for name, weight in weights.items()}
+        node = for_empty_batches(node)
         read = {INPUT: made[IMAGES]} | {name: made[i] for name, i in reads.items()}
         return builder.node(node, read.__getitem__, weights, prefix)

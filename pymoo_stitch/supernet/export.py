@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from ..network import INPUT, first_lines
+from ..network import INPUT, first_lines, quiet
 from ..stitches import Link
 from ..util.files import check_exported, check_place, no_constant, written_whole
 from .cascade import top_probability
@@ -346,7 +346,8 @@ def _program(module: nn.Module, network: "Subnetwork | Cascade") -> torch.export
     example = _noise(2, network.space.input_shape)
     shapes = ({0: torch.export.Dim("batch", min=1)},)
     try:
-        program = torch.export.export(module, (example,), dynamic_shapes=shapes, strict=False)
+        with quiet():
+            program = torch.export.export(module, (example,), dynamic_shapes=shapes, strict=False)
     except Exception as error:
         raise ValueError(
             f"{network} cannot be exported: torch.export failed with {first_lines(error, 2)}. The whole message is in "
@@ -364,7 +365,13 @@ def _compare(
 ) -> None:
     """A ValueError unless what a file gives differs by no more than `tolerance` times the largest output."""
     for batch, output in expected:
-        found = run(batch.clone())
+        try:
+            found = run(batch.clone())
+        except Exception as error:
+            raise ValueError(
+                f"{path} was not written: what was to be written does not run on {len(output)} samples: "
+                f"{first_lines(error)[:300]}. The other format may do."
+            ) from error
         difference = (found - output).abs().max().item() if found.shape == output.shape else math.inf
         allowed = tolerance * output.abs().max().item()
         if not difference <= allowed:
@@ -390,7 +397,8 @@ def _write_onnx(program: torch.export.ExportedProgram, about: str, path: Path) -
         raise ValueError(f"an ONNX file holds less than 2 GiB, but the weights take {size:,} bytes. Use .pt2.")
     names: dict[str, Any] = {"input_names": ["input"], "output_names": ["output"]}
     try:
-        model = torch.onnx.export(program, dynamo=True, verbose=False, **names).model_proto
+        with quiet():
+            model = torch.onnx.export(program, dynamo=True, verbose=False, **names).model_proto
     except Exception as error:
         raise ValueError(
             f"this subnetwork cannot be exported as ONNX: torch.onnx failed with {first_lines(error, 2)}. The whole message "

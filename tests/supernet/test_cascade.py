@@ -413,6 +413,35 @@ def test_a_cascade_is_exported(pair, photos, tmp_path):
     assert sum(network["multiply_adds"] for network in about["networks"]) < cascade.worst_cost  # a stitch is no network
 
 
+class Tokens(nn.Module):
+    """A class token, and what torch cannot export of an empty batch as it is written: sizes of -1, and pooling of what was
+    permuted."""
+
+    def __init__(self, width=8):
+        super().__init__()
+        self.patches, self.token = nn.Conv2d(3, width, 4, stride=4), nn.Parameter(torch.randn(1, 1, width))
+        self.mix, self.head = nn.Linear(width, width), nn.Linear(2 * width, 5)
+
+    def forward(self, x):
+        x = self.patches(x).permute(0, 2, 3, 1)
+        x = torch.cat([self.token.expand(len(x), -1, -1), x.reshape(len(x), -1, x.shape[3])], 1)
+        x = x + torch.relu(self.mix(x))
+        image = x[:, 1:].reshape(-1, 2, 2, x.shape[2]).permute(0, 3, 1, 2)
+        return self.head(torch.cat([x[:, 0], nn.functional.adaptive_avg_pool2d(image, 1).flatten(1)], 1))
+
+
+@pytest.mark.parametrize("suffix", ["pt2", "onnx"])
+def test_what_torch_cannot_infer_of_no_images_is_exported_behind_a_convolutional_network(
+    residual, photos, suffix, tmp_path
+):
+    if suffix == "onnx":
+        pytest.importorskip("onnxscript")
+    tokens = imported(Tokens, "tokens")
+    supernet = Supernet([residual, tokens], [Link(tokens.tap("mix"), tokens.tap("relu"))])
+    stages = [supernet.subnetwork(supernet.references[name]) for name in ("residual", "tokens")]
+    check_file(Cascade(stages, some_deferred(stages, photos)), tmp_path / f"cascade.{suffix}", photos)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("suffix", ["pt2", "onnx"])
 def test_cascades_of_every_sort_are_exported(supernet, photos, suffix, tmp_path):

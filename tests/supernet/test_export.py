@@ -371,7 +371,7 @@ class Deciding(nn.Conv2d):
         return super().forward(x) * (2 if x.sum() > 0 else 1)
 
 
-def test_stitches_that_torch_cannot_export_are_named(residual, gated, existing, monkeypatch):
+def test_stitches_that_torch_cannot_export_are_named(residual, gated, existing, monkeypatch, capfd):
     kind = Kind(lambda layout, source, target: Deciding(source, target, 1), frozenset({Layout.IMAGE}))
     monkeypatch.setitem(KINDS, "deciding", kind)
     monkeypatch.setattr(
@@ -380,6 +380,18 @@ def test_stitches_that_torch_cannot_export_are_named(residual, gated, existing, 
     supernet = Supernet([residual, gated], [Link(residual.tap("stem.2"), gated.tap("left"), "deciding")])
     with pytest.raises(ValueError, match=r"cannot be exported: torch.export failed with"):
         supernet.subnetwork([1, 1, 0]).export(existing)
+    assert capfd.readouterr() == ("", "")  # torch would log pages
+
+
+def test_a_file_that_does_not_run_is_not_written(pair, existing, monkeypatch):
+    def fails(batch):
+        raise RuntimeError("\x1b[96mno kernel\x1b[0m for this\n\nat step 3")
+
+    monkeypatch.setitem(export._WRITERS, existing.suffix, lambda *_: (lambda _: fails, 0.0))
+    with pytest.raises(
+        ValueError, match=r"was not written: .* does not run on 1 samples: RuntimeError: no kernel for this\. The other"
+    ):
+        pair.subnetwork(pair.references["gated"]).export(existing)
 
 
 def test_unfitted_stitches_are_warned_of(residual, gated, tmp_path):
