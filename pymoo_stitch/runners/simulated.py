@@ -3,15 +3,22 @@
 import heapq
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from .base import Function, Result, Runner, attempt
 
-_Job = tuple[Function, np.ndarray, float | None]
-"""A function, a genotype and what is needed of it."""
+
+@dataclass(frozen=True)
+class _Job:
+    """A function, a genotype and what is needed of it; its result if that is known before it ends."""
+
+    f: Function
+    x: np.ndarray
+    needed: float | None
+    result: Result | None = None
 
 
 @dataclass(frozen=True)
@@ -27,6 +34,9 @@ class Event:
 
 class SimulatedRunner(Runner):
     """`n_workers` workers whose evaluations take virtual time and happen at once, when they end, in this process.
+
+    What is submitted with a value that it needs may stop early. It happens when it begins, and takes the part of the time that its
+    `images` are of the most that any evaluation before had.
 
     Events are ordered by the time of completion, ties by number: with the same seeds, a run has the same `log`.
 
@@ -59,6 +69,7 @@ class SimulatedRunner(Runner):
         self._random_state = np.random.default_rng(seed)
         self._submitted = 0
         self._in_vain = 0.0  # time that went into what was cancelled
+        self._most_images = 0
         self._begin_anew()
 
     def _begin_anew(self) -> None:
@@ -68,7 +79,7 @@ class SimulatedRunner(Runner):
         self._scheduler_free = 0.0
 
     def submit(self, f: Function, x: np.ndarray, needed: float | None = None) -> int:
-        self._queue.append((self._submitted, self.clock, (f, x, needed)))
+        self._queue.append((self._submitted, self.clock, _Job(f, x, needed)))
         self._submitted += 1
         self._start()
         return self._submitted - 1
@@ -80,8 +91,10 @@ class SimulatedRunner(Runner):
         self.clock, number, event, job = heapq.heappop(self._running)
         self.log.append(event)
         heapq.heappush(self._free, event.worker)
+        result = attempt(job.f, job.x) if job.result is None else job.result
+        self._most_images = max(self._most_images, result.get("images", 0))
         self._start()
-        return number, {**attempt(*job), "worker": str(event.worker), "begun": event.begun, "ended": event.ended}
+        return number, {**result, "worker": str(event.worker), "begun": event.begun, "ended": event.ended}
 
     def cancel(self) -> None:
         self._in_vain += self._unfinished()
@@ -96,10 +109,18 @@ class SimulatedRunner(Runner):
         """Time that has gone into what is running."""
         return sum(max(0.0, self.clock - event.begun) for _, _, event, _ in self._running)
 
+    def _part(self, result: Result) -> float:
+        """The fraction of the images that an evaluation needed."""
+        images = result.get("images", 0) if result.get("bound") is not None else self._most_images
+        return images / self._most_images if 0 < images <= self._most_images else 1.0
+
     def _start(self) -> None:
         while self._queue and self._free:
             number, submitted, job = self._queue.popleft()
-            duration = self.duration(job[1], self._random_state) if callable(self.duration) else self.duration
+            duration = self.duration(job.x, self._random_state) if callable(self.duration) else self.duration
+            if job.needed is not None:
+                job = replace(job, result=attempt(job.f, job.x, job.needed))
+                duration *= self._part(job.result)
             begun = self._scheduler_free = max(self.clock, self._scheduler_free) + self.overhead
             event = Event(number, heapq.heappop(self._free), submitted, begun, begun + duration)
             heapq.heappush(self._running, (event.ended, number, event, job))
