@@ -204,7 +204,7 @@ def stopping(folder, evaluations):
     time_ratios = seconds[True] / seconds[False]
     print("  worker's time per evaluation, stopping over in full: {:.2f}, {:.2f}".format(*time_ratios))
     rows[0] |= {"time": time_ratios[0], "time_beyond": time_ratios[1]}
-    record("engine-stopping", rows, noise={"fraction": 0.1, "time": 0.2}, evaluations=evaluations, images=1_500, seed=1)
+    record("engine-stopping", rows, by=("early",), noise={"fraction": 0.1, "time": 0.2}, evaluations=evaluations, images=1_500, seed=1)
 
 
 def held(folder, evaluations, seeds):
@@ -230,7 +230,7 @@ def held(folder, evaluations, seeds):
                 f"  seed {seed}, {n} images: {evaluator}, {len(chosen)} chosen, hypervolume on test {volume:.4f}",
                 flush=True,
             )
-    record("engine-held", rows, noise={"hypervolume": 0.05}, evaluations=evaluations)
+    record("engine-held", rows, by=("seed", "images"), noise={"hypervolume": 0.05}, evaluations=evaluations)
 
 
 def memory(budget):
