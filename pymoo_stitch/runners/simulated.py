@@ -10,15 +10,8 @@ import numpy as np
 
 from .base import Function, Result, Runner, attempt
 
-
-@dataclass(frozen=True)
-class _Job:
-    """A function, a genotype and what is needed of it; its result if that is known before it ends."""
-
-    f: Function
-    x: np.ndarray
-    needed: float | None
-    result: Result | None = None
+_Job = tuple[Function, np.ndarray, float | None]
+"""A function, a genotype and what is needed of it."""
 
 
 @dataclass(frozen=True)
@@ -35,8 +28,8 @@ class Event:
 class SimulatedRunner(Runner):
     """`n_workers` workers whose evaluations take virtual time and happen at once, when they end, in this process.
 
-    What is submitted with a value that it needs may stop early. It happens when it begins, and takes the part of the time that its
-    `images` are of the most that any evaluation before had.
+    What stops early ends early: after the fraction of its time that its `images` are of the most that any before it had. So what may
+    stop happens before the first that ends after it has begun.
 
     Events are ordered by the time of completion, ties by number: with the same seeds, a run has the same `log`.
 
@@ -63,7 +56,8 @@ class SimulatedRunner(Runner):
     ):
         if n_workers < 1:
             raise ValueError(f"n_workers is at least 1, but is {n_workers}.")
-        self.n_workers, self.duration, self.overhead = n_workers, duration, overhead
+        self.n_workers = self.ahead = n_workers
+        self.duration, self.overhead = duration, overhead
         self.clock = 0.0
         self.log: list[Event] = []
         self._random_state = np.random.default_rng(seed)
@@ -75,11 +69,12 @@ class SimulatedRunner(Runner):
     def _begin_anew(self) -> None:
         self._free = list(range(self.n_workers))
         self._queue: deque[tuple[int, float, _Job]] = deque()
-        self._running: list[tuple[float, int, Event, _Job]] = []
+        # By the end; what may stop early, until its result is known, by the beginning.
+        self._running: list[tuple[float, int, Event, _Job, Result | None]] = []
         self._scheduler_free = 0.0
 
     def submit(self, f: Function, x: np.ndarray, needed: float | None = None) -> int:
-        self._queue.append((self._submitted, self.clock, _Job(f, x, needed)))
+        self._queue.append((self._submitted, self.clock, (f, x, needed)))
         self._submitted += 1
         self._start()
         return self._submitted - 1
@@ -88,10 +83,12 @@ class SimulatedRunner(Runner):
         """There is no real time to wait for: `timeout` has no effect."""
         if not self._running:
             return None
-        self.clock, number, event, job = heapq.heappop(self._running)
+        while self._running[0][0] < self._running[0][2].ended:
+            self._find_end_of_first()
+        self.clock, number, event, job, result = heapq.heappop(self._running)
         self.log.append(event)
         heapq.heappush(self._free, event.worker)
-        result = attempt(job.f, job.x) if job.result is None else job.result
+        result = attempt(*job) if result is None else result
         self._most_images = max(self._most_images, result.get("images", 0))
         self._start()
         return number, {**result, "worker": str(event.worker), "begun": event.begun, "ended": event.ended}
@@ -107,23 +104,25 @@ class SimulatedRunner(Runner):
 
     def _unfinished(self) -> float:
         """Time that has gone into what is running."""
-        return sum(max(0.0, self.clock - event.begun) for _, _, event, _ in self._running)
-
-    def _part(self, result: Result) -> float:
-        """The fraction of the images that an evaluation needed."""
-        images = result.get("images", 0) if result.get("bound") is not None else self._most_images
-        return images / self._most_images if 0 < images <= self._most_images else 1.0
+        return sum(max(0.0, self.clock - event.begun) for _, _, event, *_ in self._running)
 
     def _start(self) -> None:
         while self._queue and self._free:
             number, submitted, job = self._queue.popleft()
-            duration = self.duration(job.x, self._random_state) if callable(self.duration) else self.duration
-            if job.needed is not None:
-                job = replace(job, result=attempt(job.f, job.x, job.needed))
-                duration *= self._part(job.result)
+            duration = self.duration(job[1], self._random_state) if callable(self.duration) else self.duration
             begun = self._scheduler_free = max(self.clock, self._scheduler_free) + self.overhead
             event = Event(number, heapq.heappop(self._free), submitted, begun, begun + duration)
-            heapq.heappush(self._running, (event.ended, number, event, job))
+            earliest = event.ended if job[2] is None else begun
+            heapq.heappush(self._running, (earliest, number, event, job, None))
+
+    def _find_end_of_first(self) -> None:
+        """Evaluate the one that may be the next to end."""
+        _, number, event, job, _ = self._running[0]
+        result = attempt(*job)
+        if result.get("bound") is not None and 0 < result.get("images", 0) < self._most_images:
+            part = result["images"] / self._most_images
+            event = replace(event, ended=event.begun + part * (event.ended - event.begun))
+        heapq.heapreplace(self._running, (event.ended, number, event, job, result))
 
     def __getstate__(self) -> dict[str, Any]:
         state = self.__dict__ | {"log": list(self.log), "_queue": deque(), "_running": []}
