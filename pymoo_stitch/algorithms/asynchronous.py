@@ -232,10 +232,11 @@ class Asynchronous(Algorithm):
         return predicted | self._screen.notes(row)
 
     def _propose(
-        self, x: np.ndarray, prediction: Prediction | None = None, accepted: float | None = -np.inf, **attributes: Any
+        self, x: np.ndarray, prediction: Prediction | None = None, accepted: float | None = None, **attributes: Any
     ) -> None:
         """
-        :param accepted: the second objective with which it matters, whatever the archive holds; None if it is evaluated in full.
+        :param accepted: the second objective with which it matters whatever the archive holds, −∞ if there is none; None if it is
+            evaluated in full.
         :param attributes: of the individual.
         """
         individual = Individual(X=x, proposal=self._proposed, prediction=prediction, accepted=accepted, **attributes)
