@@ -248,7 +248,7 @@ def searched(problem, algorithm, budget, seed):
         "front": np.atleast_2d(result.F).tolist(),
         "real": evaluator.real,
         "skipped": evaluator.skipped,
-        "images": evaluator.images,
+        "images": int(evaluator.images),
         "screened": getattr(result.algorithm, "screened", 0),
         "seconds": seconds,
         "own": seconds - runner.seconds,
