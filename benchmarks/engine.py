@@ -235,7 +235,7 @@ def held(folder, evaluations, seeds):
             algorithm.setup(problem, termination=("n_evals", 100_000), seed=seed)
             while algorithm.has_next() and evaluator.images < 500 * evaluations:
                 algorithm.next()
-            found = np.atleast_2d(algorithm.result().X)
+            found = algorithm.archive.front(algorithm.slack).get("X")  # a result is as of the last full generation
             chosen = found[problem.reevaluate(found, "selection").get("on_front")]
             test = problem.reevaluate(chosen, "test").get("F")
             volume = hv.do(problems[500].normalize(test))
