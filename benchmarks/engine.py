@@ -27,6 +27,7 @@ import torch
 from pymoo.core.callback import Callback
 from pymoo.indicators.hv import Hypervolume
 from pymoo.optimize import minimize
+from record import record
 from tqdm import tqdm
 from trained import cifar10_problem
 
@@ -179,7 +180,7 @@ def stopping(folder, evaluations):
     """How many images a search takes whose evaluations stop, and how long, over one whose evaluations do not."""
     problem = get_problem("cifar10", data=folder / "cifar10", images=1_500)
     print(f"CIFAR-10, {problem.task}, {evaluations} evaluations of async-NSGA-II, groups of 8, one worker", flush=True)
-    seconds = {}
+    seconds, rows = {}, []
     for early in (True, False):
         with tempfile.TemporaryDirectory() as folder, DaskRunner(n_workers=1) as runner:
             journal = pathlib.Path(folder) / "run.sqlite"
@@ -189,14 +190,34 @@ def stopping(folder, evaluations):
             run = Run.read(journal)
         fractions = run.images / len(problem.task["validation"])
         beyond = slice(64, None)  # the first population is evaluated in full
+        parts = np.array(
+            [run.images[:64].sum(), run.images[64:][~run.is_bounded[64:]].sum(), run.images[run.is_bounded].sum()]
+        )
+        parts = parts / len(run.images) / len(problem.task["validation"])
         seconds[early] = np.array([np.diff(run.worked(), prepend=0)[part].mean() for part in (slice(None), beyond)])
+        volume = run.hypervolume(problem.hv_ref_point)[-1]
+        rows.append(
+            {"early": early, "bounded": run.is_bounded.sum(), "hypervolume": volume}
+            | {"fraction": fractions.mean(), "fraction_beyond": fractions[beyond].mean()}
+            | dict(zip(("first", "others_in_full", "stopped"), parts, strict=True))
+        )
         print(
             f"  {'stopping' if early else 'in full'}: {run.is_bounded.sum()} bounded; fraction of the images: {fractions.mean():.3f}, "
-            f"{fractions[beyond].mean():.3f} beyond the first population; hypervolume {run.hypervolume(problem.hv_ref_point)[-1]:.4f}",
+            f"{fractions[beyond].mean():.3f} beyond the first population; hypervolume {volume:.4f}; of all images were evaluated for the "
+            f"first population {parts[0]:.3f}, for others in full {parts[1]:.3f}, for what stopped {parts[2]:.3f}",
             flush=True,
         )
-    print(
-        "  worker's time per evaluation, stopping over in full: {:.2f}, {:.2f}".format(*seconds[True] / seconds[False])
+    time_ratios = seconds[True] / seconds[False]
+    print("  worker's time per evaluation, stopping over in full: {:.2f}, {:.2f}".format(*time_ratios))
+    rows[0] |= {"time": time_ratios[0], "time_beyond": time_ratios[1]}
+    record(
+        "engine-stopping",
+        rows,
+        by=("early",),
+        noise={"fraction": 0.1, "time": 0.2},
+        evaluations=evaluations,
+        images=1_500,
+        seed=1,
     )
 
 
@@ -206,6 +227,7 @@ def held(folder, evaluations, seeds):
     problems = {n: get_problem("cifar10", data=folder / "cifar10", images=n) for n in (500, 1_500)}
     hv = Hypervolume(ref_point=np.ones(2))
     print(f"CIFAR-10, {evaluations} evaluations on 500 images, or as many images beyond them on 1,500", flush=True)
+    rows = []
     for seed in seeds:
         for n, problem in problems.items():
             evaluator = Evaluations()
@@ -213,14 +235,16 @@ def held(folder, evaluations, seeds):
             algorithm.setup(problem, termination=("n_evals", 100_000), seed=seed)
             while algorithm.has_next() and evaluator.images < 500 * evaluations:
                 algorithm.next()
-            found = algorithm.result().X
+            found = algorithm.archive.front(algorithm.slack).get("X")  # a result is as of the last full generation
             chosen = found[problem.reevaluate(found, "selection").get("on_front")]
             test = problem.reevaluate(chosen, "test").get("F")
             volume = hv.do(problems[500].normalize(test))
+            rows.append({"seed": seed, "images": n, "evaluations": evaluator.real, "hypervolume": volume})
             print(
                 f"  seed {seed}, {n} images: {evaluator}, {len(chosen)} chosen, hypervolume on test {volume:.4f}",
                 flush=True,
             )
+    record("engine-held", rows, by=("seed", "images"), noise={"hypervolume": 0.05}, evaluations=evaluations)
 
 
 def memory(budget):

@@ -4,6 +4,8 @@
     python benchmarks/search.py --only clock --seeds 3
     python benchmarks/search.py --only stitching --instances 2 --budgets 1000
     python benchmarks/search.py --only ready-made --seeds 10 --budgets 1000 2000 4000
+    python benchmarks/search.py --only ready-made --seeds 10 --budgets 1000 \\
+        --forms "async NSGA-II" "async NSGA-II in full" LK-GOMEA "LK-GOMEA in full"
     python benchmarks/search.py --only ready-made --problem cifar10 --options data=FOLDER images=500 --seeds 3 --budgets 1000
 
 Parts, on one core of a machine under load: fronts (10 minutes, and more for GOMEA on best-of-traps, which seldom gets there),
@@ -165,10 +167,12 @@ def clock(arguments):
 FORMS = {
     "async NSGA-II": AsyncNSGA2,
     "async NSGA-II, no screen": lambda: AsyncNSGA2(screen=None),
+    "async NSGA-II in full": lambda: AsyncNSGA2(early_stopping=False),
     "NSGA-II, n = 50": lambda: nsga2(pop_size=50),
     "NSGA-II, n = 100": lambda: nsga2(pop_size=100),
     "LK-GOMEA": LKGOMEA,
     "LK-GOMEA, no screen": lambda: LKGOMEA(screen=None),
+    "LK-GOMEA in full": lambda: LKGOMEA(early_stopping=False),
     "GOMEA": GOMEA,
     "GOMEA, no screen": lambda: GOMEA(screen=None),
     "GOMEA, paper mode": lambda: GOMEA(
@@ -260,6 +264,7 @@ def searched(problem, algorithm, budget, seed):
         "front": np.atleast_2d(result.F).tolist(),
         "real": evaluator.real,
         "skipped": evaluator.skipped,
+        "images": int(evaluator.images),
         "screened": getattr(result.algorithm, "screened", 0),
         "seconds": seconds,
         "own": seconds - runner.seconds,
@@ -379,7 +384,13 @@ def ready_made(arguments):
         hv = Hypervolume(ref_point=np.ones(2))
         for form in dict.fromkeys(form for form, _ in runs):
             volumes = [hv.do(problem.normalize(np.array(runs[form, i]["front"]))) for i in instances]
-            print(f"{form:26} hypervolume: median {np.median(volumes):.4f}, {np.round(volumes, 4).tolist()}")
+            images = np.median(
+                [runs[form, i].get("images", np.nan) for i in instances]
+            )  # not known of runs that are kept
+            print(
+                f"{form:26} {images:,.0f} images, hypervolume: median {np.median(volumes):.4f}, "
+                f"{np.round(volumes, 4).tolist()}"
+            )
     record(
         f"search-{arguments.problem}",
         rows,

@@ -35,6 +35,8 @@ class AsyncNSGA2(Asynchronous):
     By default `pop_size` is 50, and `n_pending` 64, or 1.5 times the runner's workers if that is more.
     """
 
+    proposes_no_key_twice = True
+
     def _setup(self, problem: Problem, **kwargs: Any) -> None:
         super()._setup(problem, **kwargs)
         self._initial: list[np.ndarray] = []  # genotypes still to be proposed, the next at the end
@@ -84,18 +86,18 @@ class AsyncNSGA2(Asynchronous):
             proposal = self._next()
             if proposal is None:
                 break
-            x, prediction, needed = proposal
+            x, prediction, is_first = proposal
             self._outlines.propose(x)
-            self._propose(x, prediction, needed=needed)
+            self._propose(x, prediction, None if is_first else -np.inf)
 
-    def _next(self) -> tuple[np.ndarray, Prediction | None, float | None] | None:
-        """A genotype of a new key, what is predicted and what is needed of it; None if none is found."""
+    def _next(self) -> tuple[np.ndarray, Prediction | None, bool] | None:
+        """A genotype of a new key, what is predicted of it and whether it is of the first population; None if none is found."""
         while self._initial:
             x = self._initial.pop()
             if self._outlines.is_new(x):
-                return x, None, None
+                return x, None, True
         child = self._child_and_prediction()
-        return child and (*child, self._needed(child[0]))
+        return child and (*child, False)
 
     def _child_and_prediction(self) -> tuple[np.ndarray, Prediction | None] | None:
         seed = int(self.random_state.integers(2**63))

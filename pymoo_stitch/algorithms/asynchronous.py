@@ -47,6 +47,9 @@ class Asynchronous(Algorithm):
 
     earlier: ClassVar = {"early_stopping": False}
 
+    proposes_no_key_twice: ClassVar[bool] = False
+    """Then nothing but what is needed depends on when a proposal is submitted: that waits until the runner can use it."""
+
     def __init__(
         self,
         *,
@@ -110,6 +113,7 @@ class Asynchronous(Algorithm):
         self._queue: deque[Individual] = deque()  # pending ones that are not submitted yet
         self._outlines = Outlines(problem)
         self._screen = Screen(problem, self._outlines) if self.screen and Screen.suits(problem) else None
+        self._ahead = self.runner.ahead if self.proposes_no_key_twice else None
         self._stops = self.early_stopping and not self.evaluator.count_skipped and _can_stop(problem)
 
     def _initialize_infill(self) -> Population:
@@ -122,9 +126,7 @@ class Asynchronous(Algorithm):
         return self._infill()
 
     def _infill(self) -> Population:
-        proposals = Population.create(*self._queue)
-        self._queue.clear()
-        return proposals
+        return Population.create(*(self._released() for _ in range(len(self._queue))))
 
     def run(self) -> Result:
         with HeldInterrupt() as interrupt:  # it may come between one completion and the next
@@ -138,8 +140,8 @@ class Asynchronous(Algorithm):
             if not self.is_initialized:
                 self._queue.extend(self.infill())
             limit = max_evals(self.termination)
-            while self._queue and self.evaluator.room(limit):
-                self.evaluator.submit(self.problem, self._queue.popleft())
+            while self._queue and self.evaluator.room(limit) and self._is_wanted():
+                self.evaluator.submit(self.problem, self._released())
             # None comes every second, so that a time limit is seen.
             done = self.evaluator.next(self.runner, interrupt.wait_for, algorithm=self, known_first=self.n_pending)
             if interrupt.noted:
@@ -229,20 +231,15 @@ class Asynchronous(Algorithm):
         predicted = {} if prediction is None else {"predicted": prediction.error, "spread": prediction.spread}
         return predicted | self._screen.notes(row)
 
-    def _needed(self, x: np.ndarray, accepted: float = -np.inf) -> float | None:
-        """The second objective that a genotype must reach to matter; None if all is to be known of it.
-
-        :param accepted: it matters too if it reaches this.
+    def _propose(
+        self, x: np.ndarray, prediction: Prediction | None = None, accepted: float | None = None, **attributes: Any
+    ) -> None:
         """
-        best = self.archive.least_error(self._outlines(x).cost) if self._stops else np.inf
-        needed = max(best + self.problem.standard_error(best), accepted) if np.isfinite(best) else np.inf
-        return float(needed) if np.isfinite(needed) else None
-
-    def _propose(self, x: np.ndarray, prediction: Prediction | None = None, **attributes: Any) -> None:
+        :param accepted: the second objective with which it matters whatever the archive holds, −∞ if there is none; None if it is
+            evaluated in full.
+        :param attributes: of the individual.
         """
-        :param attributes: of the individual, such as what is `needed` of it.
-        """
-        individual = Individual(X=x, proposal=self._proposed, prediction=prediction, **attributes)
+        individual = Individual(X=x, proposal=self._proposed, prediction=prediction, accepted=accepted, **attributes)
         individual.set("n_gen", self.n_iter)
         individual.set("n_iter", self.n_iter)
         self.pending[self._proposed] = individual
@@ -250,6 +247,30 @@ class Asynchronous(Algorithm):
         self._proposed += 1
         if self._screen is not None:
             self._outlines.propose(x)
+
+    def _is_wanted(self) -> bool:
+        """Whether the runner, or the journal, can use another proposal now. The later it gets it, the more is known of what is
+        needed of it."""
+        if not self._stops or self._ahead is None or self.evaluator.lacks_request:
+            return True
+        return len(self.pending) - len(self._queue) < self._ahead
+
+    def _released(self) -> Individual:
+        """The next proposal, with what is needed of it now."""
+        individual = self._queue.popleft()
+        individual.set("needed", self._needed(individual.X, individual.get("accepted")))
+        return individual
+
+    def _needed(self, x: np.ndarray, accepted: float | None) -> float | None:
+        """The second objective that a genotype must reach to matter; None if all is to be known of it.
+
+        :param accepted: as in `_propose`.
+        """
+        if not self._stops or accepted is None:
+            return None
+        best = self.archive.least_error(self._outlines(x).cost)
+        needed = max(best + self.problem.standard_error(best), accepted) if np.isfinite(best) else np.inf
+        return float(needed) if np.isfinite(needed) else None
 
     def _receive(self, individual: Individual) -> None:
         if individual.get("proposal") not in self.pending:

@@ -136,18 +136,15 @@ class Loops(Asynchronous):
                 self._propose_of(loop, x)
 
     def _propose_of(self, loop: int, x: np.ndarray) -> None:
-        self._propose(x, self._prediction, needed=self._needed_of(loop, x), loop=loop)
+        self._propose(x, self._prediction, self._accepted_of(loop, x), loop=loop)
         self._prediction = None
 
-    def _needed_of(self, loop: int, x: np.ndarray) -> float | None:
-        """What a proposal must reach to enter the archive, or to take the place of an individual now."""
+    def _accepted_of(self, loop: int, x: np.ndarray) -> float | None:
+        """The largest error with which a proposal may take the place of an individual now; None if it is to be known in full."""
         if not self._stops or self._is_unknown(loop):
             return None
-        rivals = self._rivals(loop)
-        if not rivals:
-            return self._needed(x)
         cost, bounds = self._outlines(x).cost, self._bounds()
-        return self._needed(x, max(self._accepted(i, cost, bounds) for i in rivals))
+        return max((self._accepted(i, cost, bounds) for i in self._rivals(loop)), default=-np.inf)
 
     def _accepted(self, i: int, cost: float, bounds: tuple[np.ndarray, np.ndarray]) -> float:
         """The largest error with which a solution of this cost may be better for individual i than what that is."""

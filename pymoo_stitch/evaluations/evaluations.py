@@ -244,10 +244,15 @@ class Evaluations(Evaluator):
     def room(self, limit: float) -> bool:
         """Whether one more individual can be submitted, all those in flight counted, so that `n_eval` ends at most at
         `limit`. What the journal answers next was submitted then, perhaps for a larger budget."""
-        if self._replay and self._replay.next_request >= self._numbered:
+        if self.lacks_request:
             return True
         in_flight = self.requested - self.real - self.skipped if self.count_skipped else len(self._open)
         return self.n_eval + in_flight < limit
+
+    @property
+    def lacks_request(self) -> bool:
+        """Whether the journal answers next what is not submitted yet."""
+        return bool(self._replay) and self._replay.next_request >= self._numbered
 
     def submit(self, problem: Problem, individual: Individual) -> bool:
         """Ask for the result of an individual, which `next` returns when it is there. Whether its subnetwork is new, and

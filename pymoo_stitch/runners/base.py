@@ -31,6 +31,9 @@ class Runner(ABC):
     is_virtual: bool = False
     """Whether its time is virtual. What a journal knows is submitted all the same, so that the clock goes as it went."""
 
+    ahead: int | None = None
+    """How many it needs at a time to keep all workers busy; None for as many as there are."""
+
     dashboard: str | None = None
     """The address of a page that shows what the workers do, if there is one."""
 

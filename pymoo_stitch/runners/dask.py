@@ -173,6 +173,11 @@ class DaskRunner(Runner):
     # ------------------------------------------------------------------------------------------------- the interface
 
     @property
+    def ahead(self) -> int:
+        """A group for each worker, and one to follow it."""
+        return 2 * self.group * self.n_workers
+
+    @property
     def n_workers(self) -> int:  # type: ignore[override]  # an attribute elsewhere
         """How many groups can be evaluated at a time, now."""
         self._look()

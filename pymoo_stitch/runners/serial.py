@@ -13,7 +13,7 @@ from .base import Function, Result, Runner, attempt
 class SerialRunner(Runner):
     """Evaluates in this process, in the order of submission, when waited for."""
 
-    n_workers = 1
+    n_workers = ahead = 1
 
     def __init__(self) -> None:
         self._queue: deque[tuple[int, Function, np.ndarray, float | None]] = deque()

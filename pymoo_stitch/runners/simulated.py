@@ -3,7 +3,7 @@
 import heapq
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,9 @@ class Event:
 
 class SimulatedRunner(Runner):
     """`n_workers` workers whose evaluations take virtual time and happen at once, when they end, in this process.
+
+    What stops early ends early: after the fraction of its time that its `images` are of the most that any before it had. So what may
+    stop happens before the first that ends after it has begun.
 
     Events are ordered by the time of completion, ties by number: with the same seeds, a run has the same `log`.
 
@@ -53,18 +56,21 @@ class SimulatedRunner(Runner):
     ):
         if n_workers < 1:
             raise ValueError(f"n_workers is at least 1, but is {n_workers}.")
-        self.n_workers, self.duration, self.overhead = n_workers, duration, overhead
+        self.n_workers = self.ahead = n_workers
+        self.duration, self.overhead = duration, overhead
         self.clock = 0.0
         self.log: list[Event] = []
         self._random_state = np.random.default_rng(seed)
         self._submitted = 0
         self._in_vain = 0.0  # time that went into what was cancelled
+        self._most_images = 0
         self._begin_anew()
 
     def _begin_anew(self) -> None:
         self._free = list(range(self.n_workers))
         self._queue: deque[tuple[int, float, _Job]] = deque()
-        self._running: list[tuple[float, int, Event, _Job]] = []
+        # By the end; what may stop early, until its result is known, by the beginning.
+        self._running: list[tuple[float, int, Event, _Job, Result | None]] = []
         self._scheduler_free = 0.0
 
     def submit(self, f: Function, x: np.ndarray, needed: float | None = None) -> int:
@@ -77,11 +83,15 @@ class SimulatedRunner(Runner):
         """There is no real time to wait for: `timeout` has no effect."""
         if not self._running:
             return None
-        self.clock, number, event, job = heapq.heappop(self._running)
+        while self._running[0][0] < self._running[0][2].ended:
+            self._find_end_of_first()
+        self.clock, number, event, job, result = heapq.heappop(self._running)
         self.log.append(event)
         heapq.heappush(self._free, event.worker)
+        result = attempt(*job) if result is None else result
+        self._most_images = max(self._most_images, result.get("images", 0))
         self._start()
-        return number, {**attempt(*job), "worker": str(event.worker), "begun": event.begun, "ended": event.ended}
+        return number, {**result, "worker": str(event.worker), "begun": event.begun, "ended": event.ended}
 
     def cancel(self) -> None:
         self._in_vain += self._unfinished()
@@ -94,7 +104,7 @@ class SimulatedRunner(Runner):
 
     def _unfinished(self) -> float:
         """Time that has gone into what is running."""
-        return sum(max(0.0, self.clock - event.begun) for _, _, event, _ in self._running)
+        return sum(max(0.0, self.clock - event.begun) for _, _, event, *_ in self._running)
 
     def _start(self) -> None:
         while self._queue and self._free:
@@ -102,7 +112,17 @@ class SimulatedRunner(Runner):
             duration = self.duration(job[1], self._random_state) if callable(self.duration) else self.duration
             begun = self._scheduler_free = max(self.clock, self._scheduler_free) + self.overhead
             event = Event(number, heapq.heappop(self._free), submitted, begun, begun + duration)
-            heapq.heappush(self._running, (event.ended, number, event, job))
+            earliest = event.ended if job[2] is None else begun
+            heapq.heappush(self._running, (earliest, number, event, job, None))
+
+    def _find_end_of_first(self) -> None:
+        """Evaluate the one that may be the next to end."""
+        _, number, event, job, _ = self._running[0]
+        result = attempt(*job)
+        if result.get("bound") is not None and 0 < result.get("images", 0) < self._most_images:
+            part = result["images"] / self._most_images
+            event = replace(event, ended=event.begun + part * (event.ended - event.begun))
+        heapq.heapreplace(self._running, (event.ended, number, event, job, result))
 
     def __getstate__(self) -> dict[str, Any]:
         state = self.__dict__ | {"log": list(self.log), "_queue": deque(), "_running": []}

@@ -8,7 +8,7 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import expit, logit
 
-_LEAST_EASE = 0.005  # no image is certain to be right, or wrong
+_LEAST_EASE = 0.02  # no image is certain to be right, or wrong
 _ABILITY_DEVIATION = 2.0  # of subnetworks' abilities, before anything is known of one
 _ROUNDING = 1e-9
 

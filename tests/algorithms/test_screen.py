@@ -139,6 +139,32 @@ def test_pending_follows_from_the_workers_and_stays_as_it_was(tmp_path):
     assert AsyncNSGA2().setup(TwoChains(10, seed=1), termination=("n_evals", 10)).n_pending == 64
 
 
+class Asked(Chains):
+    """Notes what is needed of each genotype when its evaluation begins."""
+
+    def __init__(self):
+        super().__init__()
+        self.needed = []
+
+    def _evaluate(self, X, out, *args, needed=None, **kwargs):
+        super()._evaluate(X, out, *args, needed=needed, **kwargs)
+        self.needed += [None] * len(X) if needed is None else needed
+
+
+def test_what_is_needed_follows_from_all_that_was_known_when_the_evaluation_began(tmp_path):
+    problem = Asked()
+    evaluator = Evaluations(journal=tmp_path / "journal")
+    algorithm = AsyncNSGA2(pop_size=16, n_pending=16)  # all but one of which wait
+    minimize(problem, algorithm, ("n_evals", 150), seed=1, evaluator=evaluator)
+    run = Run.read(tmp_path / "journal")
+    known = ~run.is_bounded & np.array([not row.result["failed"] for row in run.rows])
+    assert problem.needed[:16] == [None] * 16
+    for i in range(16, 150):
+        cheaper = np.flatnonzero(known[:i] & (run.F[:i, 0] <= problem.cost(run.X[i])))
+        expected = run.F[cheaper, 1].min() + problem.standard_error(0) if len(cheaper) else None
+        assert problem.needed[i] == (None if expected is None else pytest.approx(expected))
+
+
 solutions = st.lists(st.tuples(*[st.integers(0, 6)] * 2), min_size=1, max_size=30).map(lambda f: np.array(f, float))
 
 

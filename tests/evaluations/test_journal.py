@@ -249,16 +249,19 @@ def test_a_run_that_is_cut_ends_as_if_it_had_not_been(name, cuts):
         assert outcome(final) == result
         assert sequence(path, times="workers" in name) == whole
         if name != "NSGA-II":  # whose generations are evaluated and committed as a whole
-            assert total + len(problem.evaluated) == evaluated
+            lost = total + len(problem.evaluated) - evaluated
+            assert (
+                lost == 0 if "workers" not in name else lost >= 0
+            )  # which of two stops first takes both results to know
 
 
-@pytest.mark.parametrize("name", ["AsyncGA", "GOMEA, few workers", "LK-GOMEA", "NSGA-II, runner"])
+@pytest.mark.parametrize("name", ["AsyncNSGA2", "AsyncGA", "GOMEA", "LK-GOMEA", "NSGA-II, runner"])
 def test_each_evaluation_is_committed_before_the_next_one_begins(tmp_path, name):
     path, total = tmp_path / "journal", 0
     for _ in range(20):
         total += attempt(name, path, 3, Cut)
         assert len(read(path)) == total
-    assert sequence(path, "workers" in name) == uninterrupted(name)[0][:total]
+    assert sequence(path) == uninterrupted(name)[0][:total]
 
 
 def test_skipped_evaluations_count_after_a_cut_as_before(tmp_path):
@@ -336,11 +339,17 @@ def test_a_run_that_had_ended_goes_on_with_a_larger_budget(tmp_path, kind):
 def test_a_run_of_many_workers_goes_on_with_a_budget_below_what_was_in_flight(tmp_path, name):
     attempt(f"{name}, many workers", tmp_path / "journal", 5, Cut)
     before = read(tmp_path / "journal")
+    n = len(before)
+    assert 0 < n <= 5
     assert max(row.request for row in before) > 6  # the workers were not equally fast
     problem = Chains()
     result = search(name, tmp_path / "journal", 6, problem)
-    assert (result.algorithm.evaluator.real, result.algorithm.evaluator.replayed, len(problem.evaluated)) == (6, 5, 1)
-    assert sequence(tmp_path / "journal")[:5] == [
+    assert (result.algorithm.evaluator.real, result.algorithm.evaluator.replayed, len(problem.evaluated)) == (
+        6,
+        n,
+        6 - n,
+    )
+    assert sequence(tmp_path / "journal")[:n] == [
         (row.request, row.x.tobytes(), tuple(row.result["F"]), row.threshold, row.result["failed"], row.key, row.notes)
         for row in before
     ]

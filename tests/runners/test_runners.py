@@ -339,6 +339,21 @@ def test_durations_may_depend_on_the_genotype():
     assert [event.ended for event in runner.log] == [3, 4]
 
 
+def test_an_evaluation_that_stops_early_ends_earlier_and_what_comes_after_begins_earlier():
+    def f(x, needed=None):
+        if x == 5 and needed is not None:
+            raise ValueError("it fails")
+        return {"images": 100} if needed is None or x < needed else {"images": 25, "bound": 1.0}
+
+    runner = SimulatedRunner(1, 4.0)
+    for x, needed in ((1, None), (3, 2), (1, 2), (5, 2)):
+        runner.submit(f, np.array(x), needed)
+    results = drain(runner)
+    assert [(event.begun, event.ended) for event in runner.log] == [(0, 4), (4, 5), (5, 9), (9, 13)]
+    assert [result.get("images") for _, result in results] == [100, 25, 100, None]
+    assert runner.clock == 13
+
+
 @pytest.mark.parametrize("n_workers", [0, -1])
 def test_there_is_at_least_one_worker(n_workers):
     with pytest.raises(ValueError, match=f"n_workers is at least 1, but is {n_workers}"):
