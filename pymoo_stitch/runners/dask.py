@@ -173,7 +173,7 @@ class DaskRunner(Runner):
     # ------------------------------------------------------------------------------------------------- the interface
 
     @property
-    def ahead(self) -> int:
+    def ahead(self) -> int:  # type: ignore[override]  # an attribute elsewhere
         """A group for each worker, and one to follow it."""
         return 2 * self.group * self.n_workers
 
