@@ -25,6 +25,7 @@ import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional as F
+from record import record
 from trained import cifar10_pair, imagenet_pair
 
 from pymoo_stitch import Family, Layout, Link, StitchProblem, Supernet, Task
@@ -77,7 +78,7 @@ def fit_imagenet(networks, images):
         yield name, supernet, method(supernet)
 
 
-def compare(fitted, validation, labels, numbers, count):
+def compare(part, fitted, validation, labels, numbers, count):
     """A table of mean accuracies, and each method against the first, subnetwork by subnetwork."""
     genotypes, found = None, {}
     for name, supernet, report in fitted:
@@ -100,6 +101,7 @@ def compare(fitted, validation, labels, numbers, count):
     print("method with its 95 % interval, subnetwork by subnetwork; time of fitting over the first's\n")
     first_seconds, first = next(iter(found.values()))
     print("| | time | " + " | ".join(f"k = {k}" for k in numbers) + " |\n|" + "---|" * (len(numbers) + 2))
+    rows = []
     for name, (seconds, values) in found.items():
         cells = []
         for k in numbers:
@@ -107,7 +109,12 @@ def compare(fitted, validation, labels, numbers, count):
             error = 1.96 * difference.std(ddof=1) / np.sqrt(count)
             beside = "" if values is first else f" ({difference.mean():+.3f} ± {error:.3f})"
             cells.append(f"{values[k].mean():.3f}{beside}")
+            rows.append(
+                {"method": name, "k": k, "accuracy": values[k].mean(), "gain": difference.mean(), "error": error}
+            )
+        rows[-1]["time"] = seconds / first_seconds
         print(f"| {name} | {seconds / first_seconds:.2f} | " + " | ".join(cells) + " |")
+    record(f"fitting-{part}", rows, noise={"accuracy": 0.05}, subnetworks=count, images=len(labels), seed=SEED)
 
 
 def digits():
@@ -187,6 +194,7 @@ def small(count):
         "family of convolutional networks": Family.build(maps, blocks={n.name: list("1234567") for n in maps}),
         "family of transformers": Family.build(tokens),
     }
+    rows = []
     print("| stitches between | best network | k | degree 0 | 0.5 | 1 | default |\n|" + "---|" * 7)
     for what, space in spaces.items():
         rng, found = np.random.default_rng(SEED), {}
@@ -208,7 +216,13 @@ def small(count):
                 error = 1.96 * difference.std(ddof=1) / np.sqrt(len(difference))
                 chosen = f"degree {report.degree:g}: " if degree is None else ""
                 cells.append(f"{chosen}{found[k, degree].mean():.3f} ({difference.mean():+.3f} ± {error:.3f})")
+                what_is = {"degree": degree, "chosen": report.degree} if degree is None else {"degree": degree}
+                rows.append(
+                    {"between": what, "best": best, "k": k, **what_is, "accuracy": found[k, degree].mean()}
+                    | {"plain": found[k, 0].mean(), "gain": difference.mean(), "error": error}
+                )
             print(f"| {what} | {best:.3f} | {k} | " + " | ".join(cells) + " |", flush=True)
+    record("fitting-small", rows, noise={"accuracy": 0.1}, subnetworks=count, images=len(task["validation"]))
 
 
 def peak_memory(method):
@@ -249,12 +263,11 @@ if __name__ == "__main__":
     if only in (None, "cifar10"):
         networks, images, validation, labels = cifar10_pair(arguments.data)
         fitted = fit_cifar10(networks, images, arguments.samples, arguments.finetuned)
-        compare(fitted, validation[:measured], labels[:measured], (1, 3, 6, 10), arguments.count or 40)
+        compare("cifar10", fitted, validation[:measured], labels[:measured], (1, 3, 6, 10), arguments.count or 40)
     if only in (None, "imagenet"):
         networks, images, validation, labels = imagenet_pair(arguments.data)
-        compare(
-            fit_imagenet(networks, images), validation[:measured], labels[:measured], (1, 3, 6), arguments.count or 16
-        )
+        fitted = fit_imagenet(networks, images)
+        compare("imagenet", fitted, validation[:measured], labels[:measured], (1, 3, 6), arguments.count or 16)
     if only in (None, "small"):
         small(arguments.count or 20)
     if only in (None, "memory"):
