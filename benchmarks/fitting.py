@@ -23,9 +23,9 @@ import time
 
 import numpy as np
 import torch
+from record import record
 from torch import nn
 from torch.nn import functional as F
-from record import record
 from trained import cifar10_pair, imagenet_pair
 
 from pymoo_stitch import Family, Layout, Link, StitchProblem, Supernet, Task
