@@ -114,7 +114,7 @@ def compare(part, fitted, validation, labels, numbers, count):
             )
         rows[-1]["time"] = seconds / first_seconds
         print(f"| {name} | {seconds / first_seconds:.2f} | " + " | ".join(cells) + " |")
-    record(f"fitting-{part}", rows, noise={"accuracy": 0.05}, subnetworks=count, images=len(labels), seed=SEED)
+    record(f"fitting-{part}", rows, by=("method", "k"), noise={"accuracy": 0.05}, subnetworks=count, images=len(labels), seed=SEED)
 
 
 def digits():
@@ -222,7 +222,7 @@ def small(count):
                     | {"plain": found[k, 0].mean(), "gain": difference.mean(), "error": error}
                 )
             print(f"| {what} | {best:.3f} | {k} | " + " | ".join(cells) + " |", flush=True)
-    record("fitting-small", rows, noise={"accuracy": 0.1}, subnetworks=count, images=len(task["validation"]))
+    record("fitting-small", rows, by=("between", "k", "degree"), noise={"accuracy": 0.1}, subnetworks=count, images=len(task["validation"]))
 
 
 def peak_memory(method):

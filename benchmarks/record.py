@@ -1,11 +1,11 @@
-"""What benchmarks measured, as data: a JSON file for each part in `benchmarks/data`, from which `figures.py` makes the tables of
-docs/figures.md, and against which `run_all.py` compares a new run."""
+"""What benchmarks measured, as data: a JSON file for each part in `benchmarks/data`. `figures.py` makes the tables of
+docs/figures.md from it, and `run_all.py` compares a new run with it."""
 
 import json
 import os
 import pathlib
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
 from importlib.metadata import version
 
@@ -17,13 +17,21 @@ DATA = pathlib.Path(__file__).parent / "data"
 LIBRARIES = ("torch", "pymoo", "numpy", "timm", "distributed")
 
 
-def record(name: str, rows: Iterable[Mapping], *, noise: Mapping[str, float] | None = None, **settings) -> None:
+def record(
+    name: str,
+    rows: Iterable[Mapping],
+    *,
+    by: Sequence[str] = (),
+    noise: Mapping[str, float] | None = None,
+    **settings,
+) -> None:
     """Write what a part measured: to `benchmarks/data`, or to the folder that BENCHMARK_DATA names.
 
     :param name: of the file, and of the tables that are made from it.
     :param rows: numbers and names by column.
-    :param noise: how far each of these columns may be from the committed figure by chance, as a fraction of it. Other columns,
-        such as times, are not compared.
+    :param by: the columns that say what a row is about.
+    :param noise: how far each of these columns may be from the committed figure by chance, as a fraction of it. Other
+        columns, such as times, are not compared.
     :param settings: what a reader must know to judge the figures, such as seeds.
     """
     folder = pathlib.Path(os.environ.get("BENCHMARK_DATA", DATA))
@@ -34,6 +42,7 @@ def record(name: str, rows: Iterable[Mapping], *, noise: Mapping[str, float] | N
         "date": date.today().isoformat(),
         "versions": {"python": sys.version.split()[0]} | {library: version(library) for library in LIBRARIES},
         "settings": settings,
+        "by": list(by),
         "noise": dict(noise or {}),
         "rows": [dict(row) for row in rows],
     }
