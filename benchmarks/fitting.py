@@ -23,6 +23,7 @@ import time
 
 import numpy as np
 import torch
+from record import record
 from torch import nn
 from torch.nn import functional as F
 from trained import cifar10_pair, imagenet_pair
@@ -77,14 +78,15 @@ def fit_imagenet(networks, images):
         yield name, supernet, method(supernet)
 
 
-def compare(fitted, validation, labels, numbers, count):
-    """A table of mean accuracies, and each method against the first, subnetwork by subnetwork."""
+def compare(part, fitted, validation, labels, counts):
+    """A table of mean accuracies, and each method against the first, subnetwork by subnetwork, of which there are `counts[k]`
+    with k stitches."""
     genotypes, found = None, {}
     for name, supernet, report in fitted:
         print(f"\n{name}\n{report}", flush=True)
         if genotypes is None:
             rng = np.random.default_rng(SEED)
-            genotypes = {k: with_stitches(supernet, k, count, rng) for k in numbers}
+            genotypes = {k: with_stitches(supernet, k, count, rng) for k, count in counts.items()}
             references = StitchProblem(supernet, Task(validation=(validation, labels))).references()
             for reference, f in zip(supernet.references, references.get("F"), strict=True):
                 print(f"reference {reference}: {1 - f[1]:.3f}")
@@ -95,19 +97,27 @@ def compare(fitted, validation, labels, numbers, count):
         )
         print("accuracy", {k: round(float(values.mean()), 4) for k, values in found[name][1].items()}, flush=True)
     print(
-        f"\nMean accuracy of {count} subnetworks with k stitches, {len(labels)} images, and the mean difference from the first"
+        f"\nMean accuracy of subnetworks with k stitches, {len(labels)} images, and the mean difference from the first method"
     )
-    print("method with its 95 % interval, subnetwork by subnetwork; time of fitting over the first's\n")
+    print("with its 95 % interval, subnetwork by subnetwork; time of fitting over the first's\n")
     first_seconds, first = next(iter(found.values()))
-    print("| | time | " + " | ".join(f"k = {k}" for k in numbers) + " |\n|" + "---|" * (len(numbers) + 2))
+    heads = [f"k = {k}, {count} subnetworks" for k, count in counts.items()]
+    print("| | time | " + " | ".join(heads) + " |\n|" + "---|" * (len(counts) + 2))
+    rows = []
     for name, (seconds, values) in found.items():
         cells = []
-        for k in numbers:
+        for k, count in counts.items():
             difference = values[k] - first[k]
             error = 1.96 * difference.std(ddof=1) / np.sqrt(count)
             beside = "" if values is first else f" ({difference.mean():+.3f} ± {error:.3f})"
             cells.append(f"{values[k].mean():.3f}{beside}")
+            rows.append(
+                {"method": name, "k": k, "accuracy": values[k].mean(), "gain": difference.mean(), "error": error}
+            )
+        rows[-1]["time"] = seconds / first_seconds
         print(f"| {name} | {seconds / first_seconds:.2f} | " + " | ".join(cells) + " |")
+    settings = {"subnetworks": counts, "images": len(labels), "seed": SEED}
+    record(f"fitting-{part}", rows, by=("method", "k"), noise={"accuracy": 0.05}, **settings)
 
 
 def digits():
@@ -187,6 +197,7 @@ def small(count):
         "family of convolutional networks": Family.build(maps, blocks={n.name: list("1234567") for n in maps}),
         "family of transformers": Family.build(tokens),
     }
+    rows = []
     print("| stitches between | best network | k | degree 0 | 0.5 | 1 | default |\n|" + "---|" * 7)
     for what, space in spaces.items():
         rng, found = np.random.default_rng(SEED), {}
@@ -208,7 +219,20 @@ def small(count):
                 error = 1.96 * difference.std(ddof=1) / np.sqrt(len(difference))
                 chosen = f"degree {report.degree:g}: " if degree is None else ""
                 cells.append(f"{chosen}{found[k, degree].mean():.3f} ({difference.mean():+.3f} ± {error:.3f})")
+                what_is = {"degree": degree, "chosen": report.degree} if degree is None else {"degree": degree}
+                rows.append(
+                    {"between": what, "best": best, "k": k, **what_is, "accuracy": found[k, degree].mean()}
+                    | {"plain": found[k, 0].mean(), "gain": difference.mean(), "error": error}
+                )
             print(f"| {what} | {best:.3f} | {k} | " + " | ".join(cells) + " |", flush=True)
+    record(
+        "fitting-small",
+        rows,
+        by=("between", "k", "degree"),
+        noise={"accuracy": 0.1},
+        subnetworks=count,
+        images=len(task["validation"]),
+    )
 
 
 def peak_memory(method):
@@ -238,7 +262,9 @@ if __name__ == "__main__":
     parser.add_argument("--only", choices=["cifar10", "imagenet", "small", "memory"], help="one part of the benchmark")
     parser.add_argument("--samples", type=int, default=16_384, help="samples for Adam (default: 16384)")
     parser.add_argument("--measured", type=int, default=500, help="validation images (default: 500)")
-    parser.add_argument("--count", type=int, help="subnetworks for each k (default: 40, for imagenet 16, small 20)")
+    parser.add_argument(
+        "--count", type=int, help="subnetworks for each k (default: 40, for imagenet 16 with 3 or 6, small 20)"
+    )
     parser.add_argument("--finetuned", type=int, default=8_192, help="samples for finetuning (default: 8192)")
     parser.add_argument("--memory-of", choices=["least-squares", "adam"], help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -249,12 +275,13 @@ if __name__ == "__main__":
     if only in (None, "cifar10"):
         networks, images, validation, labels = cifar10_pair(arguments.data)
         fitted = fit_cifar10(networks, images, arguments.samples, arguments.finetuned)
-        compare(fitted, validation[:measured], labels[:measured], (1, 3, 6, 10), arguments.count or 40)
+        counts = dict.fromkeys((1, 3, 6, 10), arguments.count or 40)
+        compare("cifar10", fitted, validation[:measured], labels[:measured], counts)
     if only in (None, "imagenet"):
         networks, images, validation, labels = imagenet_pair(arguments.data)
-        compare(
-            fit_imagenet(networks, images), validation[:measured], labels[:measured], (1, 3, 6), arguments.count or 16
-        )
+        fitted = fit_imagenet(networks, images)
+        counts = {k: arguments.count or count for k, count in {1: 40, 3: 16, 6: 16}.items()}
+        compare("imagenet", fitted, validation[:measured], labels[:measured], counts)
     if only in (None, "small"):
         small(arguments.count or 20)
     if only in (None, "memory"):

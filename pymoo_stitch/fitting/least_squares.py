@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 POSITIONS = 16
 ROWS = 1_024
 """Where there are few images, more than `POSITIONS` of each are used, for so many rows."""
-PIECE = 16_000_000
+PIECE = 8_000_000
 """Images go through the networks as many at a time as have tensors of so many bytes: the C library keeps such blocks, and gives
 larger ones back to the system every time."""
 HELD_OUT_ROWS = 512

@@ -38,10 +38,14 @@ class Equations(ABC):
     def _matrix(self, dtype: torch.dtype) -> torch.Tensor:
         """Its lower triangle."""
 
-    def _solve(self, right: torch.Tensor, ridge: float) -> torch.Tensor:
+    def _solve(self, rows: torch.Tensor, ridge: float) -> torch.Tensor:
+        """The rows times the inverse of the matrix with its penalty. (Triangular systems with rows on the left take two thirds
+        of the time of columns on the right.)"""
         if ridge not in self._factors:
-            self._factors[ridge] = _factor(self._matrix(right.dtype), _penalty(self._variance, ridge))
-        return torch.cholesky_solve(right, self._factors[ridge])
+            self._factors[ridge] = _factor(self._matrix(rows.dtype), _penalty(self._variance, ridge))
+        factor = self._factors[ridge]
+        half = torch.linalg.solve_triangular(factor.T, rows, upper=True, left=False)
+        return torch.linalg.solve_triangular(factor, half, upper=False, left=False)
 
 
 class NormalEquations(Equations):
@@ -52,7 +56,7 @@ class NormalEquations(Equations):
         self._xx, self._xy = xx, xy
 
     def weight(self, ridge: float, outputs: slice = slice(None)) -> torch.Tensor:
-        return self._solve(self._xy[:, outputs], ridge).T
+        return self._solve(self._xy[:, outputs].T, ridge)
 
     def _matrix(self, dtype: torch.dtype) -> torch.Tensor:
         return self._xx
@@ -70,7 +74,7 @@ class RowEquations(Equations):
     def weight(self, ridge: float, outputs: slice = slice(None)) -> torch.Tensor:
         dtype = self._x.dtype if ridge >= SAFE else torch.float64
         x, y = self._x.to(dtype), self._y[:, outputs].to(dtype) / self.n
-        return self._solve(y, ridge).T @ x if self.n < self.channels else self._solve(x.T @ y, ridge).T
+        return self._solve(y.T, ridge) @ x if self.n < self.channels else self._solve(y.T @ x, ridge)
 
     def _matrix(self, dtype: torch.dtype) -> torch.Tensor:
         if dtype not in self._matrices:

@@ -226,6 +226,22 @@ def test_info(command):
     assert "data (path, required): a folder that holds" in said
 
 
+def test_info_on_a_supernet_shows_how_its_stitches_fit(command, residual, gated):
+    supernet = Supernet.build([residual, gated])
+    supernet.save("new.safetensors")
+    code, said, _ = command("info new.safetensors")
+    assert code == 0
+    assert "held-out" not in said
+    report = supernet.fit(torch.rand(64, *IMAGE), progress=False)
+    supernet.save("fitted.safetensors")
+    code, said, _ = command("info fitted.safetensors")
+    assert code == 0
+    assert "Supernet of 2 networks" in said
+    assert "relative error on held-out images" in said
+    assert "explain at least half of their target's variance" in said
+    assert f"restored to degree {report.degree:g}" in said or "left as it is (degree 0)" in said
+
+
 @pytest.mark.slow
 def test_compare(command, tmp_path):
     code, said, _ = command(
