@@ -1,5 +1,6 @@
 """What is wrong with the options of a command, as far as it shows without torch, which takes seconds to import."""
 
+import shlex
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -49,6 +50,6 @@ def problem_named(origin: Mapping[str, Any] | None, options: Namespace) -> str:
         )
     if origin["name"] not in PROBLEMS:
         raise ValueError(
-            f"the journal is of the problem in {origin['name']}. If you trust it, add --problem {origin['name']}."
+            f"the journal is of the problem in {origin['name']}. If you trust it, add --problem {shlex.quote(origin['name'])}."
         )
     return origin["name"]

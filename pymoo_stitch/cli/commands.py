@@ -115,6 +115,11 @@ def resume(options: Namespace) -> int | None:
             f"{run.path} is a run of {run.algorithm}, which this command does not know: run its script again."
         )
     budget = options.budget or run.budget
+    if options.budget is None and run.budget is not None and len(run) > run.budget:
+        raise JournalError(
+            f"{run.path} was begun with a budget of {run.budget:,} and has {len(run):,} evaluations: say how many it may "
+            f"have, --budget {2 * len(run)}."
+        )
     if budget is None and options.time is None:
         raise JournalError(f"{run.path} had no budget but time: say how long it may go on, --time 1h.")
     return _search(options, _problem_of([run], options), run.algorithm, run.pop_size, budget, run.seed, run.path, ())
@@ -187,7 +192,12 @@ def _search(
     sizes = {} if pop_size is None else {"pop_size": pop_size}
     for line in noise(problem):
         _say(line)
-    if (run := Run.read_if_begun(journal)) and budget is not None and budget < min(len(run), run.budget or len(run)):
+    run = Run.read_if_begun(journal)
+    # A journal of another run is refused when the run begins, with what differs.
+    is_same = (
+        run is not None and (run.algorithm, run.seed) == (algorithm, seed) and _name_of(run) == problem.origin["name"]
+    )
+    if is_same and budget is not None and budget < min(len(run), run.budget or len(run)):
         raise ValueError(
             f"{journal} has {len(run):,} evaluations already, more than the budget of {budget:,}. Ask for more."
         )
@@ -215,7 +225,10 @@ def _search(
         f"\n{counts}, {evaluations.skipped:,} skipped, {evaluations.failed:,} failed, {evaluations.bounded:,} stopped early."
     )
     if evaluations.interrupted:
-        _say(f"Interrupted. Go on: pymoo-stitch resume {again}")
+        more = ["--budget", str(budget)] if budget not in (None, Run.read(journal).budget) else []
+        if options.scheduler or options.workers:
+            more += ["--scheduler", options.scheduler] if options.scheduler else ["--workers", str(options.workers)]
+        _say(" ".join(["Interrupted. Go on: pymoo-stitch resume", again, *([shlex.join(more)] if more else [])]))
         return INTERRUPTED
     if budget and evaluations.real < budget and not options.time:
         _say(
@@ -225,6 +238,10 @@ def _search(
         _say(f"That is less than the population of {size}: ask for more, or for a smaller one (--pop-size).")
     _say(f"The run is in {journal}. Next: pymoo-stitch report {again}")
     return None
+
+
+def _name_of(run: Run) -> str | None:
+    return run.origin and run.origin["name"]
 
 
 def _termination(budget: int | None, seconds: int | None) -> Any:

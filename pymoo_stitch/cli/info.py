@@ -75,7 +75,7 @@ def _about_run(run: "Run") -> list[str]:
     lines = [
         f"A run of {run.algorithm} (population {run.pop_size}, seed {run.seed}), begun {run.about['begun'][:19]} UTC",
         f"problem      {origin['name'] if origin else problem['class']}, {problem['n_var']} variables",
-        f"evaluations  {len(run):,} of {run.budget:,}" if run.budget else f"evaluations  {len(run):,}",
+        f"evaluations  {len(run):,}" + _of_budget(run),
         f"failed       {sum(bool(row.result['failed']) for row in run.rows):,}",
         f"front        {len(run.front)}",
         "versions     " + ", ".join(f"{name} {number}" for name, number in run.about["versions"].items()),
@@ -84,3 +84,9 @@ def _about_run(run: "Run") -> list[str]:
     rows = [["network", "multiply-adds", "error"]]
     rows += [[run.rows[i].key[:8], f"{run.F[i, 0]:,.0f}", f"{run.F[i, 1]:.4f}"] for i in run.front]
     return lines + table(rows)
+
+
+def _of_budget(run: "Run") -> str:
+    if not run.budget:
+        return ""
+    return f" of {run.budget:,}" if len(run) <= run.budget else f", begun with a budget of {run.budget:,}"

@@ -16,6 +16,7 @@ from pymoo.core.population import Population
 from ..evaluations import identity, problem_differences, write_genotype
 from ..problem import StitchProblem
 from ..supernet import Cascade, Subnetwork
+from ..util.files import check_folder
 from ..util.fronts import front_of, on_front
 from ..util.statistics import decimals
 from ..util.tables import percent, table
@@ -499,6 +500,7 @@ class Report:
         :param chosen: the network that is drawn, and whose reliability is shown; by default the recommended one, if there
             is any.
         """
+        check_folder(folder)
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         chosen = chosen or self.recommended

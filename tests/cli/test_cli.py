@@ -403,6 +403,23 @@ def test_a_budget_that_is_used_up(command, journal):
     assert "has 60 evaluations already, more than the budget of 10" in errors
 
 
+@pytest.mark.filterwarnings("ignore:interrupted")
+def test_a_run_with_a_larger_budget_than_it_began_with_goes_on_with_that(command, journal, monkeypatch):
+    assert command("resume --budget 62", journal)[0] == 0
+    assert "62, begun with a budget of 60\n" in command("info", journal)[1]
+    code, _, errors = command("resume", journal)
+    assert code == cli.ERROR
+    assert "has 62 evaluations: say how many it may have, --budget 124" in errors
+
+    def interrupted(self, *args, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(StitchProblem, "_evaluate", interrupted)
+    code, said, _ = command("resume --budget 70", journal)
+    assert code == cli.INTERRUPTED
+    assert said.splitlines()[-1] == f"Interrupted. Go on: pymoo-stitch resume {journal} --budget 70"
+
+
 def test_journals_that_may_not_be_written(command, journal, tmp_path):
     before = sorted(path.name for path in tmp_path.iterdir())
     content = journal.read_bytes()
@@ -442,6 +459,9 @@ def test_the_journal_of_another_run(command, journal):
     code, _, errors = command("search digits --seed 7 --budget 60 --output", journal)
     assert code == cli.ERROR
     assert "seed is 1 in the journal and 7 here" in errors
+    code, _, errors = command("search digits --seed 7 --budget 5 --output", journal)
+    assert "seed is 1 in the journal and 7 here" in errors  # and not that more should be asked for
+    assert code == cli.ERROR
 
 
 def test_a_journal_of_a_script(command, digits, tmp_path):
@@ -491,6 +511,12 @@ def test_of_several_journals_one_tells_the_problem():
     origin = {"name": "digits", "options": {}}
     options = parser.make_parser().parse_args(["report", "of_a_script.sqlite", "of_a_command.sqlite"])
     assert checks.problem_named(checks.origin_of([{"origin": None}, {"origin": origin}]), options) == "digits"
+
+
+def test_the_name_of_a_file_is_quoted_where_a_shell_needs_it():
+    options = parser.make_parser().parse_args(["report", "run.sqlite"])
+    with pytest.raises(ValueError, match=r"add --problem '/my work/pair\.py'"):
+        checks.problem_named({"name": "/my work/pair.py", "options": {}}, options)
 
 
 def test_tracebacks_and_defects(command, monkeypatch):

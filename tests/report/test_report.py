@@ -371,6 +371,12 @@ def test_files_hold_everything(report, runs, tmp_path):
     assert chosen.module()(torch.rand(3, 1, 8, 8)).shape == (3, 10)
 
 
+def test_a_file_in_place_of_the_folder_is_named(report, tmp_path):
+    (tmp_path / "report").write_text("mine")
+    with pytest.raises(NotADirectoryError, match=r"cannot write to the folder \S*report: \S*report is a file"):
+        report.write(tmp_path / "report")
+
+
 def test_a_task_without_test_images(problem, runs):
     report = Report(runs[:1], problem, test=False)
     assert "on test" not in str(report)
