@@ -121,21 +121,23 @@ def resume(options: Namespace) -> int | None:
 
 
 def report(options: Namespace) -> None:
-    made = _report(options)
-    print(made)
-    asked = any(value is not None for value in (options.key, options.at_most, options.at_least))
-    chosen = _choose(made, options) if asked else made.recommended
-    if chosen is not None:
-        _say("", f"Drawing {chosen.name}:", _description(chosen.network))
-    _say_written(made.write(options.output, chosen))
+    with _runner(options) as runner:
+        made = _report(options, runner)
+        print(made)
+        asked = any(value is not None for value in (options.key, options.at_most, options.at_least))
+        chosen = _choose(made, options) if asked else made.recommended
+        if chosen is not None:
+            _say("", f"Drawing {chosen.name}:", _description(chosen.network))
+        _say_written(made.write(options.output, chosen))
 
 
 def export(options: Namespace) -> None:
     check_path(options.output)
-    made = _report(options, test=False)  # of which the chosen one is measured on test
-    kept = Path(options.report) / "cascades.json"
-    cascade = read_cascade(kept, options.key, made.problem) if options.key and kept.is_file() else None
-    network = cascade or _choose(made, options)
+    with _runner(options) as runner:
+        made = _report(options, runner, test=False)  # of which the chosen one is measured on test
+        kept = Path(options.report) / "cascades.json"
+        cascade = read_cascade(kept, options.key, made.problem) if options.key and kept.is_file() else None
+        network = cascade or _choose(made, options)
     _export(made, network, options.output, options.retrain, options.recalibrate)
 
 
@@ -248,10 +250,10 @@ def _runner(options: Namespace) -> Iterator[DaskRunner | None]:
         yield None
 
 
-def _report(options: Namespace, *, test: bool = True) -> Report:
+def _report(options: Namespace, runner: DaskRunner | None, *, test: bool = True) -> Report:
     runs = [Run.read(path) for path in options.journals]
     cascades = {"one_stitch": getattr(options, "one_stitch", False), "n_stages": getattr(options, "stages", 2)}
-    return Report(runs, _problem_of(runs, options), test=test, **cascades)
+    return Report(runs, _problem_of(runs, options), test=test, runner=runner, **cascades)
 
 
 def _choose(report: Report, options: Namespace) -> Point:

@@ -116,11 +116,13 @@ def make_parser() -> argparse.ArgumentParser:
         "report",
         "a page, plots and tables of one run or several, evaluated on test data",
         "pymoo-stitch report lk-gomea.sqlite nsga2.sqlite --output report",
+        "pymoo-stitch report run.sqlite --scheduler tcp://head:8786",
     )
     report.add_argument("journals", nargs="+", metavar="journal", help="runs of one problem")
     report.add_argument("--output", default="report", metavar="DIR", help="folder to write to (default: %(default)s)")
     _add_cascades(report)
     _add_origin(report)
+    _add_runner(report)
     _add_choice(report)
 
     watch = _add(
@@ -169,6 +171,7 @@ def make_parser() -> argparse.ArgumentParser:
     )
     _add_cascades(export)
     _add_origin(export)
+    _add_runner(export)
     _add_choice(export)
 
     compare = _add(

@@ -1,12 +1,11 @@
 """A cluster as docs/cluster.md starts it from the command line, on hosts of their own, and what a fault costs it."""
 
-import shlex
 import sqlite3
 import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -51,15 +50,25 @@ class Cluster:
 
     def start_scheduler(self) -> subprocess.Popen:
         where = self.scheduler.address
-        options = ["--protocol", self.protocol, "--host", where, "--port", "8786", "--dashboard-address", f"{where}:8787"]
+        options = [
+            "--protocol",
+            self.protocol,
+            "--host",
+            where,
+            "--port",
+            "8786",
+            "--dashboard-address",
+            f"{where}:8787",
+        ]
         return self.scheduler.start(*DASK, "scheduler", *options, **self.environment)
 
-    def start_worker(self, host: Host, *options: str) -> subprocess.Popen:
-        """Workers that are started again when they end."""
+    def start_worker(self, host: Host, *, restarted: bool = True) -> subprocess.Popen:
+        """Workers, as a rule such that are started again when they end."""
         where = ["--host", host.address, "--dashboard-address", f"{host.address}:0"]
         size = ["--nworkers", "1", "--nthreads", str(SLOTS), "--local-directory", str(self.folder / host.name)]
-        command = [*DASK, "worker", self.address, *where, *size, *options]
-        return host.start("sh", "-c", RESTARTED, "sh", *command, **self.environment)
+        command = [*DASK, "worker", self.address, *where, *size]
+        loop = ["sh", "-c", RESTARTED, "sh"] if restarted else []
+        return host.start(*loop, *command, **self.environment)
 
     def search(self, budget: int, seconds: float, journal: Path | None = None, **environment: str) -> subprocess.Popen:
         options = ["--option", f"log={self.log}", "--option", f"seconds={seconds}", "--scheduler", self.address]
@@ -77,7 +86,7 @@ class Cluster:
         except sqlite3.OperationalError:
             return 0
 
-    def wait_until(self, what: "callable", seconds: float = 120) -> None:
+    def wait_until(self, what: Callable[[], object], seconds: float = 120) -> None:
         until = time.monotonic() + seconds
         while not what():
             if time.monotonic() > until:
@@ -97,7 +106,9 @@ class Cluster:
         return self.head.said()
 
     def all_said(self) -> str:
-        return "\n".join(f"--- {host.name}\n{host.said()[-6_000:]}" for host in (self.scheduler, *self.workers, self.head))
+        return "\n".join(
+            f"--- {host.name}\n{host.said()[-6_000:]}" for host in (self.scheduler, *self.workers, self.head)
+        )
 
     def calls(self) -> tuple[Counter, Counter]:
         """How often the evaluation of each subnetwork has begun and ended, on all workers together."""
@@ -120,22 +131,25 @@ class Cluster:
         assert {row.key for row in rows} == set(ended), "a result was lost, or invented"
         return begun.total() - len(begun)
 
-    def cost(self, fault: str, budget: int, seconds: float, window: tuple[float, float], usual: float = 1.0) -> str:
-        """What a fault has cost, as a row of a table.
+    def tell(
+        self, fault: str, budget: int, seconds: float, window: tuple[float, float], usual: float | None = None
+    ) -> float:
+        """Print what a fault has cost as a row of a table: seconds that the run took longer than it would have, evaluations
+        repeated, and the workers' utilisation while it lasted, which is returned.
 
         :param window: when it began and ended.
         :param usual: the utilisation without a fault.
         """
-        rows = list(Journal(self.journal, create=False).rows())
-        groups = {(row.result["worker"], row.result["begun"], row.result["ended"]) for row in rows}
+        results = [row.result for row in Journal(self.journal, create=False).rows()]
+        groups = {(result["worker"], result["begun"], result["ended"]) for result in results}
         first, last = min(begun for _, begun, _ in groups), max(ended for _, _, ended in groups)
         slots = SLOTS * len(self.workers)
-        begin, end = window[0], max(window[0] + 1e-9, min(window[1], last))
-        busy = sum(max(0.0, min(end, e) - max(begin, b)) for _, b, e in groups)
-        lost = last - first - budget * seconds / (slots * usual)
-        repeated = self.check(budget)
-        cells = fault, f"{lost:.1f} s", str(repeated), f"{100 * busy / (slots * (end - begin)):.0f} %"
-        return f"| {' | '.join(cells)} |"
+        begin, end = max(window[0], first), min(window[1], last)
+        busy = sum(max(0.0, min(end, ended) - max(begin, begun)) for _, begun, ended in groups)
+        utilisation = busy / (slots * (end - begin))
+        lost = last - first - budget * seconds / (slots * (usual or utilisation))
+        print(f"\n| {fault} | {lost:.1f} s | {self.check(budget)} | {100 * utilisation:.0f} % |")
+        return utilisation
 
 
 @contextmanager
@@ -147,7 +161,3 @@ def cluster(folder: Path, *, protocol: str = "tcp", n_hosts: int = 2, **environm
         yield Cluster(
             made["scheduler"], made["head"], [made[name] for name in workers], folder, protocol, dict(environment)
         )
-
-
-def in_words(command: list[str]) -> str:
-    return shlex.join(command)
