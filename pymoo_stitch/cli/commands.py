@@ -54,7 +54,7 @@ def demo(options: Namespace) -> None:
         f"2. Search: {options.budget:,} evaluations by async-NSGA-II, and as many by NSGA-II, on {options.workers} workers"
     )
     algorithms = {name: ALGORITHMS[name] for name in ("async-NSGA-II", "NSGA-II")}
-    with _runner(options) as runner:
+    with runner_of_options(options) as runner:
         runs = run_all(
             problem,
             algorithms,
@@ -85,7 +85,7 @@ def to_take_home(report: Report, most: float = 0.4) -> Point:
 
 
 def build(options: Namespace) -> None:
-    space = _problem(options).space
+    space = problem_of_options(options).space
     supernet = space.basis  # of a family, the supernet it lists
     if not isinstance(supernet, Supernet):
         raise ValueError(f"{options.problem} searches no supernet that could be saved, but {space!r}.")
@@ -101,7 +101,7 @@ def _use_of_supernet(options: Namespace) -> str:
 
 
 def search(options: Namespace) -> int | None:
-    problem = _problem(options)
+    problem = problem_of_options(options)
     name = f"{Path(options.problem).stem}-{options.algorithm}-seed{options.seed}"
     journal = Path(options.output or f"{file_name(name)}.sqlite")
     budget = options.budget or (None if options.time else 2_000)
@@ -121,7 +121,7 @@ def resume(options: Namespace) -> int | None:
 
 
 def report(options: Namespace) -> None:
-    with _runner(options) as runner:
+    with runner_of_options(options) as runner:
         made = _report(options, runner)
         print(made)
         asked = any(value is not None for value in (options.key, options.at_most, options.at_least))
@@ -133,7 +133,7 @@ def report(options: Namespace) -> None:
 
 def export(options: Namespace) -> None:
     check_path(options.output)
-    with _runner(options) as runner:
+    with runner_of_options(options) as runner:
         made = _report(options, runner, test=False)  # of which the chosen one is measured on test
         kept = Path(options.report) / "cascades.json"
         cascade = read_cascade(kept, options.key, made.problem) if options.key and kept.is_file() else None
@@ -142,7 +142,7 @@ def export(options: Namespace) -> None:
 
 
 def compare(options: Namespace) -> None:
-    problem = _problem(options)
+    problem = problem_of_options(options)
     algorithms = {name: ALGORITHMS[name] for name in options.algorithms}
     if options.pop_sizes:
         algorithms = {
@@ -152,7 +152,7 @@ def compare(options: Namespace) -> None:
         }
     seeds = range(options.seed, options.seed + options.seeds)
     termination = _termination(options.budget or (None if options.time else 1_000), options.time)
-    with _runner(options) as runner:
+    with runner_of_options(options) as runner:
         runs = run_all(
             problem, algorithms, termination, seeds=seeds, folder=options.output, runner=runner, progress=True
         )
@@ -164,7 +164,7 @@ def compare(options: Namespace) -> None:
 # ------------------------------------------------------------------------------------------------------------ their parts
 
 
-def _problem(options: Namespace) -> StitchProblem:
+def problem_of_options(options: Namespace) -> StitchProblem:
     return get_problem(options.problem, **parse_options(options.problem, options.option))
 
 
@@ -194,7 +194,7 @@ def _search(
             f"{journal} has {len(run):,} evaluations already, more than the budget of {budget:,}. Ask for more."
         )
     _say(f"To watch it in a browser: {shlex.join(['pymoo-stitch', 'watch', str(journal)])}")
-    with _runner(options) as runner:
+    with runner_of_options(options) as runner:
         evaluations = Evaluations(runner=runner, journal=journal, memo=memo, progress=True)
         try:
             result = minimize(
@@ -236,7 +236,7 @@ def _termination(budget: int | None, seconds: int | None) -> Any:
 
 
 @contextmanager
-def _runner(options: Namespace) -> Iterator[DaskRunner | None]:
+def runner_of_options(options: Namespace) -> Iterator[DaskRunner | None]:
     if getattr(options, "scheduler", None):
         is_file = Path(options.scheduler).is_file()
         where = {"scheduler_file": options.scheduler} if is_file else {"cluster": options.scheduler}

@@ -6,7 +6,6 @@ import logging
 import math
 import os
 import queue
-import re
 import signal
 import sys
 import threading
@@ -14,7 +13,7 @@ import time
 import uuid
 import warnings
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -33,6 +32,7 @@ from tqdm import tqdm
 from ..util.digests import digest
 from .base import Function, Result, Runner, attempt
 from .guard import check_guard
+from .placement import gpu_of, visible_gpus
 
 TRIES = 3
 """After this many workers that died of a group, each of its genotypes is tried alone, and after as many more it has failed.
@@ -235,6 +235,18 @@ class DaskRunner(Runner):
         """The address of Dask's dashboard, if there is one: that of a cluster of its own needs bokeh."""
         shows = not isinstance(self.client.cluster, _Cluster) or find_spec("bokeh") is not None
         return (self.client.dashboard_link or None) if shows else None
+
+    def addresses(self) -> dict[str, int]:
+        """The workers there are now, and how many groups each can evaluate at a time."""
+        return dict(sorted(self.client.nthreads().items()))
+
+    def ask(self, address: str, function: Callable[..., Any], *args: Any, about: Function | None = None) -> Future:
+        """Call a function on one worker, which nobody else does for it.
+
+        :param about: something to be evaluated; the worker's copy of it becomes the first argument.
+        """
+        name = None if about is None else self._name_of(about)
+        return self.client.submit(_answer, function, name, args, workers=[address], pure=False, retries=0)
 
     def close(self) -> None:
         """End what this runner has started. A cluster that was there remains."""
@@ -469,6 +481,11 @@ def _evaluate(
             watchdog.end()
 
 
+def _answer(function: Callable[..., Any], name: str | None, args: tuple[Any, ...]) -> Any:
+    """What a worker says when it is asked."""
+    return function(*args) if name is None else function(get_worker().plugins[name].function, *args)
+
+
 class _Watchdog:
     """Ends the process of a group that takes too long: what hangs in a library cannot be ended otherwise.
 
@@ -587,20 +604,3 @@ class _Nanny(Nanny):
     def _on_worker_exit_sync(self, exitcode: int) -> None:
         self.exit_code = exitcode
         super()._on_worker_exit_sync(exitcode)
-
-
-def visible_gpus(environ: Mapping[str, str] = os.environ) -> list[str]:
-    """The GPUs that may be used here, by the names that CUDA_VISIBLE_DEVICES takes."""
-    if "CUDA_VISIBLE_DEVICES" in environ:
-        named = [name.strip() for name in environ["CUDA_VISIBLE_DEVICES"].split(",")]
-        return [name for name in named if name and not re.fullmatch(r"-\d+", name)]
-    try:
-        import torch
-    except ImportError:
-        return []
-    return [str(i) for i in range(torch.cuda.device_count())]
-
-
-def gpu_of(worker: int | str, gpus: list[str]) -> str:
-    """Which of the GPUs the worker of this number uses: workers are spread evenly."""
-    return gpus[int(worker) % len(gpus)]
