@@ -7,7 +7,7 @@ May import: `util`, `network`, `supernet`, `task`, `algorithms`.
 
 import math
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any
 
@@ -21,9 +21,13 @@ from .algorithms import BinarySampling
 from .network import Network
 from .supernet import Outline, Space, Subnetwork
 from .task import METRICS, Engine, Outcome, Task
+from .task.cascading import Predictions, predict
 from .util.fronts import on_front
 
 _UNKNOWN = "unknown"  # what nobody has asked for yet
+
+Elsewhere = Callable[[Callable[..., Any], Iterable[np.ndarray]], Sequence[Mapping[str, Any]]]
+"""What calls a function for several genotypes and returns what it returns for each: a `Runner`."""
 
 
 class StitchProblem(Problem):
@@ -198,13 +202,16 @@ class StitchProblem(Problem):
             )
         return self.reevaluate(self.codes, split or self.split)
 
-    def references(self, split: str | None = None) -> Population:
+    def references(self, split: str | None = None, runner: Elsewhere | None = None) -> Population:
         """Each network alone and their ensemble, evaluated by every metric that fits the task, with its `name`. They
-        cost a search nothing of its budget."""
+        cost a search nothing of its budget.
+
+        :param runner: as in `reevaluate`.
+        """
         split = split or self.split
         if split not in self._references:
             named = self.space.references
-            pop = self._evaluated(np.array(list(named.values())), split)
+            pop = self._evaluated(np.array(list(named.values())), split, runner)
             pop.set("name", list(named))
             for name, reason in zip(named, pop.get("failed"), strict=True):
                 if reason:
@@ -212,16 +219,50 @@ class StitchProblem(Problem):
             self._references[split] = pop
         return self._references[split]
 
-    def reevaluate(self, X: np.ndarray, split: str = "test") -> Population:
+    def reevaluate(self, X: np.ndarray, split: str = "test", runner: Elsewhere | None = None) -> Population:
         """Genotypes evaluated on another split by every metric that fits the task, calibration error included.
-        `on_front` tells which of them no other dominates there."""
-        pop = self._evaluated(np.atleast_2d(X), split)
+        `on_front` tells which of them no other dominates there.
+
+        :param runner: where that happens, such as a `DaskRunner`; by default in this process.
+        """
+        pop = self._evaluated(np.atleast_2d(X), split, runner)
         pop.set("on_front", on_front(pop.get("F"), np.array([not reason for reason in pop.get("failed")])))
         return pop
 
-    def _evaluated(self, X: np.ndarray, split: str) -> Population:
+    def predictions(
+        self, subnetworks: Sequence[Subnetwork], split: str, runner: Elsewhere | None = None
+    ) -> Predictions:
+        """What subnetworks predict for the images of a split, with the task's head.
+
+        :param runner: as in `reevaluate`. It knows subnetworks by their genotypes, as they were before any retraining.
+        """
+        metric = self.task.metric
+        if runner is None:
+            return predict(self.engine, subnetworks, self.task[split], heads=self.heads(subnetworks), metric=metric)
+        rows = self._elsewhere(runner, [subnetwork.x for subnetwork in subnetworks], split, wants_scores=True)
+        scores = torch.stack([torch.from_numpy(row["scores"]) for row in rows])
+        return Predictions(scores, self.task[split].labels(), metric)
+
+    def _elsewhere(
+        self, runner: Elsewhere, X: Iterable[np.ndarray], split: str, *, wants_scores: bool = False
+    ) -> Sequence[Mapping[str, Any]]:
+        number = list(self.task.splits).index(split)
+        return runner(self._asked, [np.array([number, wants_scores, *x], dtype=np.uint8) for x in X])
+
+    @cached_property
+    def _asked(self) -> "_Asked":
+        """Always the same object, so that workers get the problem once."""
+        return _Asked(self)
+
+    def _evaluated(self, X: np.ndarray, split: str, runner: Elsewhere | None = None) -> Population:
         pop = Population.new("X", X)
-        results = self._results(X, split, self.task.all_metrics, each=True, progress=True)
+        if runner is None:
+            results = self._results(X, split, self.task.all_metrics, each=True, progress=True)
+        else:
+            self.task[split]  # an error here, not there
+            rows = self._elsewhere(runner, X, split)
+            names = set(rows[0]) - {"worker", "begun", "ended"}
+            results = {name: _column([row[name] for row in rows]) for name in names}
         for name, values in results.items():
             pop.set(name, values)
         pop.apply(lambda individual: individual.evaluated.update(results))
@@ -340,8 +381,36 @@ class StitchProblem(Problem):
 
     def __getstate__(self) -> dict[str, Any]:
         state = self.__dict__ | {"_references": {}}  # large, and workers need none
-        state.pop("engine", None)
+        for name in ("engine", "_asked"):
+            state.pop(name, None)
         return state
+
+
+class _Asked:
+    """What a runner calls for other splits than the search's: one function for all of them, so that a worker holds the problem
+    once. A genotype is preceded by the number of the split, and by whether scores are wanted instead of metrics."""
+
+    def __init__(self, problem: StitchProblem):
+        self._problem = problem
+
+    def __call__(self, x: np.ndarray) -> dict[str, Any]:
+        return self.group(x[None])[0]
+
+    def group(self, X: np.ndarray, *_: Any) -> list[dict[str, Any]]:
+        results: list[dict[str, Any]] = [{} for _ in X]
+        for number, wants_scores in {(int(x[0]), bool(x[1])) for x in X}:
+            rows = [i for i, x in enumerate(X) if (x[0], x[1]) == (number, wants_scores)]
+            for i, result in zip(rows, self._answers(X[rows, 2:] > 0, number, wants_scores), strict=True):
+                results[i] = result
+        return results
+
+    def _answers(self, X: np.ndarray, number: int, wants_scores: bool) -> list[dict[str, Any]]:
+        problem, split = self._problem, list(self._problem.task.splits)[number]
+        if wants_scores:
+            predictions = problem.predictions([problem.subnetwork(x) for x in X], split)
+            return [{"scores": scores.numpy()} for scores in predictions.scores]
+        found = problem._results(X, split, problem.task.all_metrics, each=True)
+        return [{name: values[i] for name, values in found.items()} for i in range(len(X))]
 
 
 def _ease(each: dict[str, np.ndarray]) -> np.ndarray:
@@ -369,6 +438,12 @@ def _warn_of_other_sizes(networks: Iterable[Network]) -> None:
         described = ", ".join("{} for {}×{}".format(network.name, *network.trained.size) for network in others)
         size = "×".join(map(str, others[0].input_shape[-2:]))
         warnings.warn(f"images are {size}, but other sizes were trained for: {described}.", stacklevel=3)
+
+
+def _column(values: list[Any]) -> np.ndarray:
+    """One value per individual: numbers and texts as such, arrays of numbers as rows."""
+    is_plain = all(isinstance(value, np.ndarray | np.generic) and value.dtype != bool for value in values)
+    return np.array(values) if is_plain else _objects(values)
 
 
 def _objects(values: Iterable[Any]) -> np.ndarray:

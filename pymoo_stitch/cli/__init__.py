@@ -47,7 +47,7 @@ def _run(options: Namespace) -> int:
     try:
         # What a command needs is imported when it is run: torch takes seconds, and what is wrong shows at once.
         check(options)
-        home = {"info": "info", "watch": "watching"}.get(options.command, "commands")
+        home = {"info": "info", "watch": "watching", "check": "checking"}.get(options.command, "commands")
         command = getattr(importlib.import_module(f"pymoo_stitch.cli.{home}"), options.command)
         return command(options) or 0
     except KeyboardInterrupt:

@@ -54,7 +54,7 @@ def demo(options: Namespace) -> None:
         f"2. Search: {options.budget:,} evaluations by async-NSGA-II, and as many by NSGA-II, on {options.workers} workers"
     )
     algorithms = {name: ALGORITHMS[name] for name in ("async-NSGA-II", "NSGA-II")}
-    with _runner(options) as runner:
+    with runner_of_options(options) as runner:
         runs = run_all(
             problem,
             algorithms,
@@ -85,7 +85,7 @@ def to_take_home(report: Report, most: float = 0.4) -> Point:
 
 
 def build(options: Namespace) -> None:
-    space = _problem(options).space
+    space = problem_of_options(options).space
     supernet = space.basis  # of a family, the supernet it lists
     if not isinstance(supernet, Supernet):
         raise ValueError(f"{options.problem} searches no supernet that could be saved, but {space!r}.")
@@ -101,7 +101,7 @@ def _use_of_supernet(options: Namespace) -> str:
 
 
 def search(options: Namespace) -> int | None:
-    problem = _problem(options)
+    problem = problem_of_options(options)
     name = f"{Path(options.problem).stem}-{options.algorithm}-seed{options.seed}"
     journal = Path(options.output or f"{file_name(name)}.sqlite")
     budget = options.budget or (None if options.time else 2_000)
@@ -126,26 +126,28 @@ def resume(options: Namespace) -> int | None:
 
 
 def report(options: Namespace) -> None:
-    made = _report(options)
-    print(made)
-    asked = any(value is not None for value in (options.key, options.at_most, options.at_least))
-    chosen = _choose(made, options) if asked else made.recommended
-    if chosen is not None:
-        _say("", f"Drawing {chosen.name}:", _description(chosen.network))
-    _say_written(made.write(options.output, chosen))
+    with runner_of_options(options) as runner:
+        made = _report(options, runner)
+        print(made)
+        asked = any(value is not None for value in (options.key, options.at_most, options.at_least))
+        chosen = _choose(made, options) if asked else made.recommended
+        if chosen is not None:
+            _say("", f"Drawing {chosen.name}:", _description(chosen.network))
+        _say_written(made.write(options.output, chosen))
 
 
 def export(options: Namespace) -> None:
     check_path(options.output)
-    made = _report(options, test=False)  # of which the chosen one is measured on test
-    kept = Path(options.report) / "cascades.json"
-    cascade = read_cascade(kept, options.key, made.problem) if options.key and kept.is_file() else None
-    network = cascade or _choose(made, options)
+    with runner_of_options(options) as runner:
+        made = _report(options, runner, test=False)  # of which the chosen one is measured on test
+        kept = Path(options.report) / "cascades.json"
+        cascade = read_cascade(kept, options.key, made.problem) if options.key and kept.is_file() else None
+        network = cascade or _choose(made, options)
     _export(made, network, options.output, options.retrain, options.recalibrate)
 
 
 def compare(options: Namespace) -> None:
-    problem = _problem(options)
+    problem = problem_of_options(options)
     algorithms = {name: ALGORITHMS[name] for name in options.algorithms}
     if options.pop_sizes:
         algorithms = {
@@ -155,7 +157,7 @@ def compare(options: Namespace) -> None:
         }
     seeds = range(options.seed, options.seed + options.seeds)
     termination = _termination(options.budget or (None if options.time else 1_000), options.time)
-    with _runner(options) as runner:
+    with runner_of_options(options) as runner:
         runs = run_all(
             problem, algorithms, termination, seeds=seeds, folder=options.output, runner=runner, progress=True
         )
@@ -167,7 +169,7 @@ def compare(options: Namespace) -> None:
 # ------------------------------------------------------------------------------------------------------------ their parts
 
 
-def _problem(options: Namespace) -> StitchProblem:
+def problem_of_options(options: Namespace) -> StitchProblem:
     return get_problem(options.problem, **parse_options(options.problem, options.option))
 
 
@@ -202,7 +204,7 @@ def _search(
             f"{journal} has {len(run):,} evaluations already, more than the budget of {budget:,}. Ask for more."
         )
     _say(f"To watch it in a browser: {shlex.join(['pymoo-stitch', 'watch', str(journal)])}")
-    with _runner(options) as runner:
+    with runner_of_options(options) as runner:
         evaluations = Evaluations(runner=runner, journal=journal, memo=memo, progress=True)
         try:
             result = minimize(
@@ -241,7 +243,7 @@ def _search(
 
 
 def _name_of(run: Run) -> str | None:
-    return run.origin and run.origin["name"]
+    return run.origin["name"] if run.origin else None
 
 
 def _termination(budget: int | None, seconds: int | None) -> Any:
@@ -251,7 +253,7 @@ def _termination(budget: int | None, seconds: int | None) -> Any:
 
 
 @contextmanager
-def _runner(options: Namespace) -> Iterator[DaskRunner | None]:
+def runner_of_options(options: Namespace) -> Iterator[DaskRunner | None]:
     if getattr(options, "scheduler", None):
         is_file = Path(options.scheduler).is_file()
         where = {"scheduler_file": options.scheduler} if is_file else {"cluster": options.scheduler}
@@ -265,10 +267,11 @@ def _runner(options: Namespace) -> Iterator[DaskRunner | None]:
         yield None
 
 
-def _report(options: Namespace, *, test: bool = True) -> Report:
+def _report(options: Namespace, runner: DaskRunner | None, *, test: bool = True) -> Report:
     runs = [Run.read(path) for path in options.journals]
     one_stitch, n_stages = getattr(options, "one_stitch", False), getattr(options, "stages", 2)
-    return Report(runs, _problem_of(runs, options), test=test, one_stitch=one_stitch, n_stages=n_stages)
+    problem = _problem_of(runs, options)
+    return Report(runs, problem, test=test, one_stitch=one_stitch, n_stages=n_stages, runner=runner)
 
 
 def _choose(report: Report, options: Namespace) -> Point:

@@ -71,6 +71,27 @@ def make_parser() -> argparse.ArgumentParser:
     _add_problem(build)
     build.add_argument("--output", required=True, metavar="FILE", help="where to save the supernet")
 
+    check = _add(
+        commands,
+        "check",
+        "ask every worker of a cluster, before a search, whether it can do it and how fast",
+        "pymoo-stitch check digits --workers 2",
+        "pymoo-stitch check imagenet-a --option data=imagenet --scheduler tcp://head:8786 --budget 200000",
+    )
+    _add_problem(check)
+    check.add_argument(
+        "--budget", type=_count, default=2_000, metavar="N", help="whose time is estimated (default: %(default)s)"
+    )
+    check.add_argument(
+        "--tolerance",
+        type=_amount,
+        default=0.001,
+        metavar="ERROR",
+        help="by how much workers' errors of one network may differ (default: %(default)s)",
+    )
+    check.add_argument("--seed", type=_seed, default=1, help="of the networks that are tried (default: %(default)s)")
+    _add_runner(check, required=True)
+
     search = _add(
         commands,
         "search",
@@ -116,11 +137,13 @@ def make_parser() -> argparse.ArgumentParser:
         "report",
         "a page, plots and tables of one run or several, evaluated on test data",
         "pymoo-stitch report lk-gomea.sqlite nsga2.sqlite --output report",
+        "pymoo-stitch report run.sqlite --scheduler tcp://head:8786",
     )
     report.add_argument("journals", nargs="+", metavar="journal", help="runs of one problem")
     report.add_argument("--output", default="report", metavar="DIR", help="folder to write to (default: %(default)s)")
     _add_cascades(report)
     _add_origin(report)
+    _add_runner(report)
     _add_choice(report)
 
     watch = _add(
@@ -169,6 +192,7 @@ def make_parser() -> argparse.ArgumentParser:
     )
     _add_cascades(export)
     _add_origin(export)
+    _add_runner(export)
     _add_choice(export)
 
     compare = _add(
@@ -241,10 +265,13 @@ def _add_budget(parser: argparse.ArgumentParser, budget: str) -> None:
     parser.add_argument("--time", type=_seconds, metavar="TIME", help="time limit of a whole run: 90s, 30m, 24h")
 
 
-def _add_runner(parser: argparse.ArgumentParser) -> None:
-    where = parser.add_mutually_exclusive_group()
+def _add_runner(parser: argparse.ArgumentParser, *, required: bool = False) -> None:
+    where = parser.add_mutually_exclusive_group(required=required)
     where.add_argument(
-        "--workers", type=_count, metavar="N", help="evaluate on so many processes (default: in this one)"
+        "--workers",
+        type=_count,
+        metavar="N",
+        help="evaluate on so many processes" + ("" if required else " (default: in this one)"),
     )
     where.add_argument(
         "--scheduler", metavar="ADDRESS", help="evaluate on a Dask cluster: tcp://host:8786, or its scheduler file"

@@ -10,9 +10,9 @@ from typing import Any, cast
 
 import numpy as np
 
-from ..problem import StitchProblem
+from ..problem import Elsewhere, StitchProblem
 from ..supernet import Cascade, JointCosts, Subnetwork, top_probability
-from ..task.cascading import CascadeTable, Predictions, all_cascades, follow, predict
+from ..task.cascading import CascadeTable, Predictions, all_cascades, follow
 from .cascades import stitched_instead
 from .points import Measured, Point, measured_scores
 
@@ -28,6 +28,7 @@ class CascadePoints:
     :param splits: on which cascades are evaluated.
     :param deciding: the one of these on which they are chosen.
     :param n_stages: how many stages plain ones have at most.
+    :param runner: where networks predict; by default in this process.
     """
 
     def __init__(
@@ -38,8 +39,10 @@ class CascadePoints:
         splits: Sequence[str],
         deciding: str,
         n_stages: int = 2,
+        runner: Elsewhere | None = None,
     ):
         self.problem, self.splits, self.deciding, self.n_stages = problem, splits, deciding, n_stages
+        self.runner = runner
         self.references: list[Subnetwork] = [p.network for p in references if isinstance(p.network, Subnetwork)]
         most = MEMORY // self._bytes(deciding)
         self.candidates = [*self.references, *others][: max(len(self.references), most)]
@@ -70,7 +73,7 @@ class CascadePoints:
         order = np.lexsort((self._plain.errors, self._plain.costs))
         good = self._plain.errors[order] <= np.minimum.accumulate(self._plain.errors[order])
         rows = [row for row in order[good] if self._plain.n_stages[row] > 1]
-        known = {split: predictions(self.problem, self.references, split) for split in self.splits}
+        known = {split: self.problem.predictions(self.references, split, self.runner) for split in self.splits}
         place = {stage.key: i for i, stage in enumerate(self.references)}
         points = []
         for row in rows:
@@ -87,31 +90,27 @@ class CascadePoints:
             return None
         keys = [self._plain.build(row, self.references).key for row in range(len(self._plain))]
         baseline = self._plain.take([keys.index(plain.key)])
-        scores = predictions(self.problem, self.candidates, self.deciding)
+        scores = self.problem.predictions(self.candidates, self.deciding, self.runner)
         chosen = stitched_instead(scores, JointCosts(self.candidates), range(len(self.references)), baseline)
         cascade = chosen.table.build(0, self.candidates)
         if not chosen.is_stitched or not isinstance(cascade, Cascade):  # a network alone is judged with its like
             return None
-        return self._point(cascade, {split: measure_cascade(self.problem, cascade, split) for split in self.splits})
+        return self._point(
+            cascade, {split: measure_cascade(self.problem, cascade, split, self.runner) for split in self.splits}
+        )
 
     @cached_property
     def _plain(self) -> CascadeTable:
-        scores = predictions(self.problem, self.references, self.deciding)
+        scores = self.problem.predictions(self.references, self.deciding, self.runner)
         return all_cascades(scores, JointCosts(self.references), n_stages=self.n_stages)
 
     def _point(self, cascade: Cascade, measured: dict[str, Measured]) -> Point:
         return Point.of(self.problem, cascade.key[:8], cascade, ("cascade",), measured)
 
 
-def predictions(problem: StitchProblem, subnetworks: Sequence[Subnetwork], split: str) -> Predictions:
-    """What subnetworks predict on a split, with the task's head."""
-    heads = problem.heads(subnetworks)
-    return predict(problem.engine, subnetworks, problem.task[split], heads=heads, metric=problem.task.metric)
-
-
-def measure_cascade(problem: StitchProblem, cascade: Cascade, split: str) -> Measured:
+def measure_cascade(problem: StitchProblem, cascade: Cascade, split: str, runner: Elsewhere | None = None) -> Measured:
     """A cascade on a split, with its expected cost there."""
-    scores = predictions(problem, cascade.stages, split)
+    scores = problem.predictions(cascade.stages, split, runner)
     return _followed(problem, cascade, scores, range(len(cascade.stages)))
 
 
@@ -132,7 +131,7 @@ def with_new_thresholds(problem: StitchProblem, cascade: Cascade, split: str) ->
     as before."""
     if cascade.fractions is None:
         raise ValueError("this cascade does not know what fractions of images it is to defer: give it fractions=.")
-    scores, n_stages = predictions(problem, cascade.stages, split), len(cascade.stages)
+    scores, n_stages = problem.predictions(cascade.stages, split), len(cascade.stages)
     thresholds: list[float] = []
     for number in range(1, n_stages):
         followed = follow(scores, range(number), thresholds, cascade.combine)

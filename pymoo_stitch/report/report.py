@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from pymoo.core.population import Population
 
 from ..evaluations import identity, problem_differences, write_genotype
-from ..problem import StitchProblem
+from ..problem import Elsewhere, StitchProblem
 from ..supernet import Cascade, Subnetwork
 from ..util.files import check_folder
 from ..util.fronts import front_of, on_front
@@ -64,6 +64,7 @@ class Report:
     :param test: whether to evaluate on the test split, if the task has one.
     :param one_stitch: whether all networks with one stitch are tried as stages of cascades too. There are hundreds.
     :param n_stages: how many stages plain cascades have at most. Three are worth a try with three networks or more.
+    :param runner: where networks and the stages of cascades are evaluated, such as a `DaskRunner`; by default in this process.
     """
 
     def __init__(
@@ -74,6 +75,7 @@ class Report:
         test: bool = True,
         one_stitch: bool = False,
         n_stages: int = 2,
+        runner: Elsewhere | None = None,
     ):
         runs = list(runs)
         if not runs:
@@ -83,7 +85,8 @@ class Report:
             if found := problem_differences(run.about, problem, own):
                 origin = f" (It was made from {run.origin}.)" if run.origin else ""
                 raise ValueError(f"{run.path} is a run of another problem: {'; '.join(found)}.{origin}")
-        self.problem, self.one_stitch, self.n_stages = problem, one_stitch, n_stages
+        self.problem, self.one_stitch, self.n_stages, self.runner = problem, one_stitch, n_stages, runner
+        problem.references(runner=runner)  # which are kept, and asked for all over
         self.comparison = Comparison(runs, problem.hv_ref_point)
         self.split = problem.split
         there = problem.task.splits
@@ -102,7 +105,7 @@ class Report:
     @cached_property
     def references(self) -> list[Point]:
         """Each network and the ensemble, by their cost."""
-        evaluated = {split: self.problem.references(split) for split in self.splits}
+        evaluated = {split: self.problem.references(split, self.runner) for split in self.splits}
         named = self.problem.space.references
         points = [self._point(name, x, (), evaluated, i) for i, (name, x) in enumerate(named.items())]
         return sorted(points, key=lambda point: point.multiply_adds)
@@ -117,9 +120,9 @@ class Report:
         X = np.array([x for x, _, _ in candidates.values()])
         chosen = np.array([gap == 0 for _, _, gap in candidates.values()])
         if self.deciding != self.split:
-            chosen |= self.problem.reevaluate(X, self.deciding).get("on_front").astype(bool)
+            chosen |= self.problem.reevaluate(X, self.deciding, self.runner).get("on_front").astype(bool)
         kept = [item for item, keep in zip(candidates.items(), chosen, strict=True) if keep]
-        evaluated = {split: self.problem.reevaluate(X[chosen], split) for split in self.splits}
+        evaluated = {split: self.problem.reevaluate(X[chosen], split, self.runner) for split in self.splits}
         sound = [not any(pop[i].get("failed") for pop in evaluated.values()) for i in range(len(kept))]
         points = [self._point(key[:8], x, by, evaluated, i) for i, (key, (x, by, _)) in enumerate(kept) if sound[i]]
         points = compared(points, self.references, self.problem.task.metric)
@@ -176,7 +179,9 @@ class Report:
             known = {stage.key for stage in stages}
             more = [self.problem.subnetwork(x) for x in self.problem.space.one_stitch()]
             stages += [stage for stage in more if stage.key not in known]
-        return CascadePoints(self.problem, self.references, stages, self.splits, self.deciding, self.n_stages)
+        return CascadePoints(
+            self.problem, self.references, stages, self.splits, self.deciding, self.n_stages, self.runner
+        )
 
     @cached_property
     def plain_cascades(self) -> list[Point]:

@@ -6,7 +6,6 @@ import logging
 import math
 import os
 import queue
-import re
 import signal
 import sys
 import threading
@@ -14,9 +13,10 @@ import time
 import uuid
 import warnings
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -32,6 +32,7 @@ from tqdm import tqdm
 from ..util.digests import digest
 from .base import Function, Result, Runner, attempt
 from .guard import check_guard
+from .placement import gpu_of, visible_gpus
 
 TRIES = 3
 """After this many workers that died of a group, each of its genotypes is tried alone, and after as many more it has failed.
@@ -43,8 +44,15 @@ DESERTED = 60.0
 PATIENCE = 2.0
 """Seconds after which the user is told what is waited for."""
 
+PARTING = 10.0
+"""Seconds that workers have in the end to forget what was sent to them."""
+
 TRIM = "MALLOC_TRIM_THRESHOLD_"
 """Above how many free bytes malloc returns memory to the system."""
+
+TOGETHER = 5.0
+"""Seconds in which results that are fetched together have to be there; beyond, each is fetched alone, again and again: the host
+of a worker that does not answer keeps what it has until the scheduler gives it up, and keeps nothing else waiting."""
 
 LATENCY = 0.05
 """Seconds from the end of a group until what its result brought forth is with the worker, or more."""
@@ -160,7 +168,7 @@ class DaskRunner(Runner):
         self._suspects: deque[_Job] = deque()  # whose worker died: tried again alone, one at a time
         self._in_flight: dict[str, list[_Job]] = {}  # by the key of their future
         self._futures: dict[str, Future] = {}
-        self._finished: queue.SimpleQueue[Future] = queue.SimpleQueue()
+        self._events: queue.SimpleQueue[_Event] = queue.SimpleQueue()
         self._outcomes: dict[str, tuple[Future, Any]] = {}  # of futures, not taken yet
         self._results: deque[tuple[int, Result]] = deque()
         self._names: dict[int, tuple[str, Function]] = {}  # of functions the workers have, by identity
@@ -204,7 +212,7 @@ class DaskRunner(Runner):
                 self._take(*self._outcomes.pop(key))
             else:
                 try:
-                    self._gather(self._finished.get(timeout=min(1.0, max(0.0, until - time.monotonic()))))
+                    self._heed(self._events.get(timeout=min(1.0, max(0.0, until - time.monotonic()))))
                 except queue.Empty:
                     self._look()
                     if time.monotonic() >= until:
@@ -233,14 +241,27 @@ class DaskRunner(Runner):
         shows = not isinstance(self.client.cluster, _Cluster) or find_spec("bokeh") is not None
         return (self.client.dashboard_link or None) if shows else None
 
+    def addresses(self) -> dict[str, int]:
+        """The workers there are now, and how many groups each can evaluate at a time."""
+        return dict(sorted(self.client.nthreads().items()))
+
+    def ask(self, address: str, function: Callable[..., Any], *args: Any, about: Function | None = None) -> Future:
+        """Call a function on one worker, which nobody else does for it.
+
+        :param about: something to be evaluated; the worker's copy of it becomes the first argument.
+        """
+        name = None if about is None else self._name_of(about)
+        return self.client.submit(_answer, function, name, args, workers=[address], pure=False, retries=0)
+
     def close(self) -> None:
         """End what this runner has started. A cluster that was there remains."""
         try:
             if self._client is not None and self._client.status == "running":
                 self.cancel()
                 while self._sent and self._tidies:
-                    with suppress(ValueError):  # it was there no more
-                        self._client.unregister_worker_plugin(self._sent.popitem()[1])
+                    # It was there no more, or a worker does not answer: that is no reason to keep the user waiting.
+                    with suppress(ValueError, OSError, TimeoutError):
+                        self._client.sync(_forget, self._client, self._sent.popitem()[1], callback_timeout=PARTING)
         finally:
             while self._owned:
                 self._owned.pop().close()
@@ -328,22 +349,19 @@ class DaskRunner(Runner):
         key = str(future.key)
         self._in_flight[key] = group
         self._futures[key] = future
-        future.add_done_callback(self._finished.put)  # in a thread of Dask's
+        future.add_done_callback(partial(_note_finished, self._events))  # in a thread of Dask's
         return key
 
-    def _gather(self, first: Future) -> None:
-        """Fetch what this future and all others that are finished by now have brought, together."""
-        futures = [first]
+    def _heed(self, first: "_Event") -> None:
+        """Take in this event and all others that are there: what finished futures have brought is fetched together, while
+        others are waited for; what was fetched is an outcome."""
+        events = [first]
         with suppress(queue.Empty):
             while True:
-                futures.append(self._finished.get_nowait())
-        try:
-            outcomes = self.client.gather(futures) if {f.status for f in futures} == {"finished"} else None
-        except Exception:
-            outcomes = None  # whose fault it is shows when each is alone
-        if outcomes is None:
-            outcomes = [_outcome(future) for future in futures]
-        self._outcomes |= {future.key: (future, outcome) for future, outcome in zip(futures, outcomes, strict=True)}
+                events.append(self._events.get_nowait())
+        self._outcomes |= {future.key: (future, outcome) for future, is_fetched, outcome in events if is_fetched}
+        if finished := [future for future, is_fetched, _ in events if not is_fetched]:
+            self.client.loop.add_callback(_fetch, self.client, finished, self._events)
 
     def _take(self, future: Future, outcome: Any) -> None:
         """What a future brought."""
@@ -376,14 +394,42 @@ class DaskRunner(Runner):
         )
 
 
-def _outcome(future: Future) -> Any:
-    """What a finished future gives, or the exception."""
+_Event = tuple[Future, bool, Any]
+"""A future that is finished, whether what it brought is fetched, and that: a result or an exception."""
+
+
+def _note_finished(events: "queue.SimpleQueue[_Event]", future: Future) -> None:
+    events.put((future, False, None))
+
+
+async def _forget(client: Client, name: str) -> None:
+    await client.unregister_worker_plugin(name)
+
+
+async def _fetch(client: Client, futures: list[Future], events: "queue.SimpleQueue[_Event]") -> None:
+    """Fetch what futures have brought, and note it: together, or else each as it comes. Runs in Dask's loop."""
     try:
-        return future.result()
-    except Exception as error:
-        return error
-    except asyncio.CancelledError as error:
-        return RuntimeError(str(error))
+        outcomes = await asyncio.wait_for(client.gather(futures, asynchronous=True), TOGETHER)
+    except (Exception, asyncio.CancelledError):  # whose fault it is shows when each is alone
+        await asyncio.gather(*(_fetch_alone(client, future, events) for future in futures))
+    else:
+        for future, outcome in zip(futures, outcomes, strict=True):
+            events.put((future, True, outcome))
+
+
+async def _fetch_alone(client: Client, future: Future, events: "queue.SimpleQueue[_Event]") -> None:
+    """What one future brought, however long it takes: its worker may be given up, and another one do it again. Dask's client
+    fetches few at a time, so that one that does not come is left for a while."""
+    while client.status == "running":
+        try:
+            outcome = await asyncio.wait_for(client.gather(future, asynchronous=True), TOGETHER)
+        except (Exception, asyncio.CancelledError) as error:
+            if future.status not in ("error", "cancelled", "lost"):
+                await asyncio.sleep(1)
+                continue
+            outcome = error if isinstance(error, Exception) else RuntimeError(str(error))
+        events.put((future, True, outcome))
+        return
 
 
 # ------------------------------------------------------------------------------------------------------- on the workers
@@ -439,6 +485,13 @@ def _evaluate(
     finally:
         if watchdog is not None:
             watchdog.end()
+
+
+def _answer(function: Callable[..., Any], name: str | None, args: tuple[Any, ...]) -> Any:
+    """What a worker says when it is asked."""
+    if name is None:
+        return function(*args)
+    return function(get_worker().plugins[name].function, *args)  # type: ignore[attr-defined]  # ours, an `_Installed`
 
 
 class _Watchdog:
@@ -559,20 +612,3 @@ class _Nanny(Nanny):
     def _on_worker_exit_sync(self, exitcode: int) -> None:
         self.exit_code = exitcode
         super()._on_worker_exit_sync(exitcode)
-
-
-def visible_gpus(environ: Mapping[str, str] = os.environ) -> list[str]:
-    """The GPUs that may be used here, by the names that CUDA_VISIBLE_DEVICES takes."""
-    if "CUDA_VISIBLE_DEVICES" in environ:
-        named = [name.strip() for name in environ["CUDA_VISIBLE_DEVICES"].split(",")]
-        return [name for name in named if name and not re.fullmatch(r"-\d+", name)]
-    try:
-        import torch
-    except ImportError:
-        return []
-    return [str(i) for i in range(torch.cuda.device_count())]
-
-
-def gpu_of(worker: int | str, gpus: list[str]) -> str:
-    """Which of the GPUs the worker of this number uses: workers are spread evenly."""
-    return gpus[int(worker) % len(gpus)]

@@ -26,7 +26,6 @@ from pymoo_stitch import Evaluations, Journal, StitchProblem, Task
 from pymoo_stitch.algorithms import GOMEA, LKGOMEA, AsyncGA, nsga2
 from pymoo_stitch.evaluations import Evaluate
 from pymoo_stitch.runners import DaskRunner
-from pymoo_stitch.runners.dask import gpu_of, visible_gpus
 
 PATHS = os.pathsep.join([str(TESTS), str(TESTS.parent / "benchmarks")])
 
@@ -576,19 +575,6 @@ def test_nothing_is_left_in_temporary_folders_nor_of_semaphores_by_workers_that_
     assert (tmp_path / "killed").exists()
     assert done.stderr.replace("Waiting for worker processes to start.\n", "") == ""
     assert [path for path in folder.rglob("*") if not path.name.startswith("torchinductor")] == []
-
-
-def test_gpus_are_those_that_the_environment_allows(monkeypatch):
-    assert visible_gpus({"CUDA_VISIBLE_DEVICES": ""}) == []
-    assert visible_gpus({"CUDA_VISIBLE_DEVICES": "-1"}) == []
-    assert visible_gpus({"CUDA_VISIBLE_DEVICES": "2, GPU-8f,0"}) == ["2", "GPU-8f", "0"]
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    assert visible_gpus({}) == ["0", "1"]
-
-
-def test_workers_are_spread_over_gpus():
-    gpus = ["2", "GPU-8f", "0"]
-    assert [gpu_of(i, gpus) for i in range(5)] == ["2", "GPU-8f", "0", "2", "GPU-8f"]
 
 
 def test_each_worker_sees_its_gpu(monkeypatch):
