@@ -32,7 +32,8 @@ def main():
     first = [seconds(lambda id=id: network.select(id)) for id in range(len(family))]
     again = [seconds(lambda id=id: network.select(id)) for id in range(len(family))]
     print(
-        f"to select a network: the first time {median(first):.4f} s (at most {max(first):.2f}), then {median(again):.1e} s"
+        f"to select a network: the first time {median(first):.4f} s (at most {max(first):.2f}), then "
+        f"{median(again):.1e} s"
     )
     assert pointers == {name: tensor.data_ptr() for name, tensor in network.state_dict().items()}
     with torch.inference_mode():
@@ -42,7 +43,8 @@ def main():
             assert torch.equal(network(image), plain(image))
             ratios = [seconds(lambda: network(image)) / seconds(lambda m=plain: m(image)) for _ in range(15)]
             print(
-                f"network {id}: forward of the switching module over that of its own, median of 15: {median(ratios):.2f}"
+                f"network {id}: forward of the switching module over that of its own, median of 15: "
+                f"{median(ratios):.2f}"
             )
 
 

@@ -4,10 +4,11 @@
     python benchmarks/search.py --only clock --seeds 3
     python benchmarks/search.py --only stitching --instances 2 --budgets 1000
     python benchmarks/search.py --only ready-made --seeds 10 --budgets 1000 2000 4000
-    python benchmarks/search.py --only ready-made --problem cifar10 --options data=FOLDER images=500 --seeds 3 --budgets 1000
+    python benchmarks/search.py --only ready-made --problem cifar10 --options data=FOLDER images=500 --seeds 3 --budgets
+    1000
 
-Parts, on one core of a machine under load: fronts (10 minutes, and more for GOMEA on best-of-traps, which seldom gets there),
-clock (25), stitching (85), speed (2). The folder holds `best-of-traps/`.
+Parts, on one core of a machine under load: fronts (10 minutes, and more for GOMEA on best-of-traps, which seldom gets
+there), clock (25), stitching (85), speed (2). The folder holds `best-of-traps/`.
 """
 
 import argparse
@@ -30,7 +31,8 @@ from pymoo_stitch.runners import SerialRunner, SimulatedRunner
 
 
 def run_to_front(problem, algorithm, budget, seed):
-    """Run until the archive holds the whole front. The algorithm, and the evaluations it took, infinite if it did not."""
+    """Run until the archive holds the whole front. The algorithm, and the evaluations it took, infinite if it did
+    not."""
     algorithm.setup(problem, termination=("n_evals", budget), seed=seed)
     front = {tuple(f) for f in problem.pareto_front()}
     while algorithm.has_next():
@@ -167,8 +169,9 @@ LONG = ("async NSGA-II", "LK-GOMEA", "LK-GOMEA, no screen", "NSGA-II, n = 50", "
 
 
 class LocalSearch(Asynchronous):
-    """A local search over the archive (Den Ottelander et al. 2021): flips each active variable of each member, in random order,
-    those of the members that were added last first; begins again with a random genotype when no flip is left."""
+    """A local search over the archive (Den Ottelander et al. 2021): flips each active variable of each member, in
+    random order, those of the members that were added last first; begins again with a random genotype when no flip is
+    left."""
 
     def __init__(self, **options):
         super().__init__(pop_size=50, n_pending=64, screen=None, **options)
@@ -272,7 +275,8 @@ def table(title, problem_of, instances, runs):
     least = np.min(baselines, axis=0) if baselines else None
     print(f"\n{title}, {len(instances)} instances; hypervolume missing to the best front of all runs together, × 1e-4")
     print(
-        f"{'algorithm':26}{'median':>8}{'worst':>8}{'better / not worse than the better NSGA-II':>44}{'real':>8}{'skipped':>9}"
+        f"{'algorithm':26}{'median':>8}{'worst':>8}{'better / not worse than the better NSGA-II':>44}"
+        f"{'real':>8}{'skipped':>9}"
         f"{'screened':>10}{'own ms':>8}{'per request':>12}"
     )
     for form in forms:
@@ -375,7 +379,10 @@ def workers(arguments):
             run = searched(problem, make(), 1_500, 1)
             own = run["own"] / run["real"]
             per_request = run["own"] / (run["real"] + run["skipped"])
-            said = f"{make.__name__}, {problem.n_var} variables: own time {1e3 * own:.2f} ms per evaluation, {1e3 * per_request:.2f} per request"
+            said = (
+                f"{make.__name__}, {problem.n_var} variables: own time {1e3 * own:.2f} ms per evaluation, "
+                f"{1e3 * per_request:.2f} per request"
+            )
             if make is AsyncNSGA2:
                 for n in (90, 1_000):
                     algorithm = AsyncNSGA2(screen=None, runner=SimulatedRunner(n, 4.0, overhead=own))

@@ -53,7 +53,8 @@ def main(names, genotypes, repeats):
     print(f"matching            {matching * 1e3:8.1f} ms   {len(found.matches)} matches of at most {found.bound}")
     early = match(networks, weight=lambda a, b: np.zeros((len(a), len(b))))
     print(
-        f"largest gap between matches, as part of each network: {spread(found.matches)}; as early as possible: {spread(early.matches)}"
+        f"largest gap between matches, as part of each network: {spread(found.matches)}; as early as possible: "
+        f"{spread(early.matches)}"
     )
     building, supernet = seconds(lambda: Supernet.build(networks))
     print(f"import of both      {imports:8.1f} s\nbuild               {building:8.1f} s    {supernet.n_var} variables")
@@ -68,13 +69,15 @@ def main(names, genotypes, repeats):
                 subnetwork.active, subnetwork.key, subnetwork.cost  # noqa: B018
 
         print(
-            f"selection           {seconds(select)[0] / genotypes * 1e3:8.3f} ms   active, key and cost of a genotype, {name}"
+            f"selection           {seconds(select)[0] / genotypes * 1e3:8.3f} ms   active, key and cost of a genotype, "
+            f"{name}"
         )
     first = supernet.subnetwork(np.zeros(supernet.n_var, dtype=bool)).module()
     for batch in (1, 8):
         value = ratio(first, modules[0], torch.rand(batch, 3, 224, 224), repeats)
         print(
-            f"forward             {value:8.3f} ×    module() of the all-zero genotype over {names[0]} itself, batch {batch}"
+            f"forward             {value:8.3f} ×    module() of the all-zero genotype over {names[0]} itself, batch "
+            f"{batch}"
         )
 
 

@@ -25,8 +25,8 @@ def cache_folder() -> Path:
 
 
 def cached(name: str, depends: Mapping[str, Any], make: Callable[[], Supernet]) -> Supernet:
-    """What `make` gives, from the cache if it was made before. A journal is refused when a supernet differs by a bit, and
-    least squares on another machine may, so that keeping the supernet is what makes runs resumable.
+    """What `make` gives, from the cache if it was made before. A journal is refused when a supernet differs by a bit,
+    and least squares on another machine may, so that keeping the supernet is what makes runs resumable.
 
     :param name: the problem's name, the first part of the file's.
     :param depends: all that the supernet depends on, as JSON takes it; a digest of it is the other part.

@@ -48,8 +48,8 @@ def test_a_wheel_runs_the_demo_in_an_empty_environment(tmp_path):
     venv.create(environment, with_pip=False)
     (packages,) = environment.glob("lib/python*/site-packages")
     run(sys.executable, "-m", "pip", "install", "--no-deps", "--target", packages, wheel)
-    # What it depends on is not downloaded again. A folder named in a .pth file is searched, but its own .pth files are not
-    # read: the package of this tree, if it is installed as editable, stays out.
+    # What it depends on is not downloaded again. A folder named in a .pth file is searched, but its own .pth files are
+    # not read: the package of this tree, if it is installed as editable, stays out.
     borrowed = [path for path in sys.path if Path(path).name == "site-packages"]
     (packages / "borrowed.pth").write_text("\n".join(borrowed), encoding="utf-8")
     python = environment / "bin" / "python"

@@ -27,22 +27,23 @@ from .threshold import Annealing, Choice
 class Asynchronous(Algorithm):
     """The base: proposes genotypes, waits for their evaluation, makes use of it, and proposes the next.
 
-    `n_pending` proposals are pending at any time. Completions are processed one by one, each followed at once by the next
-    proposal, so that what happens depends on the seed and the order of completions alone. A generation, for display,
-    callback, history and `("n_gen", N)`, is `pop_size` completions.
+    `n_pending` proposals are pending at any time. Completions are processed one by one, each followed at once by the
+    next proposal, so that what happens depends on the seed and the order of completions alone. A generation, for
+    display, callback, history and `("n_gen", N)`, is `pop_size` completions.
 
-    With ask and tell, `ask` gives all proposals made since it was last called, none if all are pending, and `tell` takes
-    any of them in any order; evaluate them with `algorithm.evaluator.eval(problem, population)`.
+    With ask and tell, `ask` gives all proposals made since it was last called, none if all are pending, and `tell`
+    takes any of them in any order; evaluate them with `algorithm.evaluator.eval(problem, population)`.
 
     Where the problem tells the exact `cost(x)` and the mask `active(x)` of a genotype, a model that learns from all
     evaluations *screens* what is proposed: what it thinks cannot matter is not evaluated, but for a few.
 
-    Where the problem also tells the `standard_error(error)` of its second objective, a proposal beyond the first population is
-    evaluated with *early stopping*: that ends when it can no longer come within a standard error of the archive, and is then *bounded*.
-    A bounded one has an estimate as its second objective. It may be in the population, never in the archive or the result.
+    Where the problem also tells the `standard_error(error)` of its second objective, a proposal beyond the first
+    population is evaluated with *early stopping*: that ends when it can no longer come within a standard error of the
+    archive, and is then *bounded*. A bounded one has an estimate as its second objective. It may be in the population,
+    never in the archive or the result.
 
-    A subclass says what it begins with (`_begin`), what it does with a result (`_use`, `_lose`) and what it proposes then
-    (`_fill`).
+    A subclass says what it begins with (`_begin`), what it does with a result (`_use`, `_lose`) and what it proposes
+    then (`_fill`).
     """
 
     earlier: ClassVar = {"early_stopping": False}
@@ -60,13 +61,14 @@ class Asynchronous(Algorithm):
     ):
         """
         :param pop_size: by default as large as the budget allows, see the algorithm.
-        :param runner: where evaluations happen; by default where the evaluator says, or one after the other in this process.
+        :param runner: where evaluations happen; by default where the evaluator says, or one after the other in this
+            process.
         :param threshold: a `Threshold`, None, or "auto", which gives stitch problems one and others none.
         :param n_pending: how many evaluations are requested at a time, however many workers there are; by default
             `pop_size`.
         :param screen: "auto", which has proposals screened where the problem tells enough, or None.
-        :param early_stopping: whether evaluations end when they can no longer matter, where the problem allows it; not while
-            skipped evaluations count, as in [G].
+        :param early_stopping: whether evaluations end when they can no longer matter, where the problem allows it; not
+            while skipped evaluations count, as in [G].
         :param options: anything else that pymoo's `Algorithm` takes.
         """
         check_options(type(self), options)
@@ -99,7 +101,8 @@ class Asynchronous(Algorithm):
         self.annealing = Annealing(self.threshold, problem, budget)
         if self.annealing.threshold is not None and self.annealing.budget is None:
             warnings.warn(
-                f"the termination has no budget of evaluations: the accuracy threshold is {self.annealing.threshold.final} "
+                "the termination has no budget of evaluations: the accuracy threshold is "
+                f"{self.annealing.threshold.final} "
                 "from the start. To let it rise, say how many you expect: threshold=Threshold(budget=...).",
                 RuntimeWarning,
                 stacklevel=2,
@@ -154,8 +157,8 @@ class Asynchronous(Algorithm):
         self.evaluator.end_if_exhausted(self)
         if not self.pending and not self.termination.force_termination:
             warnings.warn(
-                f"nothing new is left to propose: the run ends after {self.evaluator.real:,} evaluations. The space may hold no "
-                "more, or the population has converged; a larger pop_size keeps its diversity longer.",
+                f"nothing new is left to propose: the run ends after {self.evaluator.real:,} evaluations. The space "
+                "may hold no more, or the population has converged; a larger pop_size keeps its diversity longer.",
                 RuntimeWarning,
                 stacklevel=2,
             )
@@ -275,8 +278,8 @@ class Asynchronous(Algorithm):
 
 
 def _can_stop(problem: Problem) -> bool:
-    """Whether a problem's evaluations can stop early: it tells costs and standard errors, and no constraint depends on anything
-    but the error, so that what is dominated is no more feasible than what dominates it."""
+    """Whether a problem's evaluations can stop early: it tells costs and standard errors, and no constraint depends on
+    anything but the error, so that what is dominated is no more feasible than what dominates it."""
     if not Screen.suits(problem) or not hasattr(problem, "standard_error"):
         return False
     on_error = getattr(problem, "min_accuracy", None) is not None

@@ -42,8 +42,9 @@ class GOMEA(Loops):
 
     If that changed nothing, or nothing was improved for a while, donors come from the archive until something improves.
 
-    Where the problem has `active(x)`, the mask of the variables that matter in a genotype, mixing is *closed*: variables
-    that it activates take the donor's values as well, and those that become active by that, until there are no more.
+    Where the problem has `active(x)`, the mask of the variables that matter in a genotype, mixing is *closed*:
+    variables that it activates take the donor's values as well, and those that become active by that, until there are
+    no more.
     """
 
     def __init__(self, *, closure: bool = True, filter_donors: bool = False, **options: Any):
@@ -58,16 +59,16 @@ class GOMEA(Loops):
         super()._setup(problem, **kwargs)
         if self.n_pending > self.pop_size:
             raise ValueError(
-                f"n_pending is {self.n_pending}, but each of the {self.pop_size} individuals waits for one evaluation at a "
-                "time. Make pop_size larger."
+                f"n_pending is {self.n_pending}, but each of the {self.pop_size} individuals waits for one evaluation "
+                "at a time. Make pop_size larger."
             )
         self._mixings: list[Mixing | None] = [None] * self.pop_size
         self._stagnation = [0] * self.pop_size  # GOMs without improvement
         self._tree: tuple[int, list[np.ndarray]] = -1, []
 
     def _default_pop_size(self, budget: int) -> int:
-        # A GOM has one to two subsets per variable; an individual should come to several. Nothing mutates: below 64, what
-        # a sparse sampling leaves out cannot be found.
+        # A GOM has one to two subsets per variable; an individual should come to several. Nothing mutates: below 64,
+        # what a sparse sampling leaves out cannot be found.
         return int(np.clip(budget // (4 * self.problem.n_var), 64, 512))
 
     def _first(self, loop: int) -> np.ndarray | None:
@@ -156,13 +157,15 @@ class LKGOMEA(GOMEA):
     >>> len(result.archive) >= len(result.F) >= 1
     True
 
-    The neighbourhood is the k nearest by Hamming distance, k = ⌈n/m⌉ with m drawn anew from 1 to n/c. It changes quickly:
-    within a GOM, both are found again after every n_var/4 evaluations, and subsets that were tried are left out.
+    The neighbourhood is the k nearest by Hamming distance, k = ⌈n/m⌉ with m drawn anew from 1 to n/c. It changes
+    quickly: within a GOM, both are found again after every n_var/4 evaluations, and subsets that were tried are left
+    out.
     """
 
     def __init__(self, *, c: int | None = None, **options: Any):
         """
-        :param c: the size of the smallest neighbourhoods; by default 20 for problems with `active(x)`, and 5 for others.
+        :param c: the size of the smallest neighbourhoods; by default 20 for problems with `active(x)`, and 5 for
+            others.
         """
         super().__init__(**options)
         if c is not None and c < 1:

@@ -28,14 +28,15 @@ KNOWN = 10
 class Loops(Asynchronous):
     """Loops that propose a genotype, wait for its evaluation, make use of it, and propose the next.
 
-    A proposal whose key is new is *screened*: it is evaluated if, by its exact cost and by the predicted error − ½ spread, it
-    improves the individual or is dominated by nothing in the archive; and one in twenty whatever the model says. One whose key
-    is known is made if by its objectives it does.
+    A proposal whose key is new is *screened*: it is evaluated if, by its exact cost and by the predicted error − ½
+    spread, it improves the individual or is dominated by nothing in the archive; and one in twenty whatever the model
+    says. One whose key is known is made if by its objectives it does.
 
-    When a population has converged, and asks for what is known, its individuals are *renewed* one after the other: they become
-    mutated members of the archive.
+    When a population has converged, and asks for what is known, its individuals are *renewed* one after the other: they
+    become mutated members of the archive.
 
-    A subclass says what a loop proposes (`_first` and `_next` of its turn) and what it does with the result (`_compare`).
+    A subclass says what a loop proposes (`_first` and `_next` of its turn) and what it does with the result
+    (`_compare`).
     """
 
     earlier: ClassVar = {"screen": None, "renew": False}
@@ -168,7 +169,8 @@ class Loops(Asynchronous):
         return known - self._renewed_at >= KNOWN and self._is_stagnant()
 
     def _renew(self, i: int) -> bool:
-        """Let individual i begin again with a mutated member of the archive, where that is wanted and something new is found."""
+        """Let individual i begin again with a mutated member of the archive, where that is wanted and something new is
+        found."""
         elite = self.archive.front(self.slack)
         if not self.renew or i >= self.pop_size or not len(elite):
             return False

@@ -8,8 +8,8 @@ from pymoo.core.repair import Repair
 
 
 class ChainRepair(Repair):
-    """For pymoo's algorithms, as in `NSGA2(repair=ChainRepair())`: clears what is 1 in genotypes without being used. The
-    chains stay the same."""
+    """For pymoo's algorithms, as in `NSGA2(repair=ChainRepair())`: clears what is 1 in genotypes without being used.
+    The chains stay the same."""
 
     def _do(self, problem: Problem, X: np.ndarray, **kwargs: Any) -> np.ndarray:
         return np.array([problem.space.repaired(x) for x in X]).reshape(X.shape)

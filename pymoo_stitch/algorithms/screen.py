@@ -74,8 +74,8 @@ class Prediction(NamedTuple):
 class Screen:
     """A model, what it decided, and what of that a journal remembers.
 
-    What is decided is noted, so that the same run started again asks its journal and not the model: that is exact whatever the
-    rounding of a machine, and takes no time.
+    What is decided is noted, so that the same run started again asks its journal and not the model: that is exact
+    whatever the rounding of a machine, and takes no time.
     """
 
     def __init__(self, problem: Problem, outlines: Outlines):
@@ -191,8 +191,9 @@ class Screen:
     # ---- the journal
 
     def notes(self, row: int) -> dict[str, Any]:
-        """What has been decided since the row before this one: for each candidate that was taken its place among the others, or
-        how many were screened out before it, with what was predicted; and how many were screened out so far."""
+        """What has been decided since the row before this one: for each candidate that was taken its place among the
+        others, or how many were screened out before it, with what was predicted; and how many were screened out so
+        far."""
         if row != self._row:
             del self._decisions[: self._noted]
             self._row = row

@@ -1,4 +1,5 @@
-"""An accuracy threshold that rises while the budget is used: at first everything may live, at last only what is useful."""
+"""An accuracy threshold that rises while the budget is used: at first everything may live, at last only what is
+useful."""
 
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -17,8 +18,8 @@ class Threshold:
     """The accuracy that is asked for rises linearly from 0 to `final`, which it reaches at `until` of the budget.
 
     The accuracy of a solution is 1 − F[1]. What falls short of `final`, or violates the problem's constraints, has a
-    *violation*; it is tolerated up to a *slack* that shrinks from `final` to 0. A solution that is not tolerated is worse
-    than any that is, and among those the smaller violation is better.
+    *violation*; it is tolerated up to a *slack* that shrinks from `final` to 0. A solution that is not tolerated is
+    worse than any that is, and among those the smaller violation is better.
 
     :param budget: the evaluations in the whole run; by default what the run's termination allows.
     """
@@ -52,9 +53,9 @@ Choice = Threshold | None | Literal["auto"]
 class Annealing:
     """A threshold, or none, in one run: what is tolerated now.
 
-    :param threshold: "auto" decides by the problem. Stitch problems, known by their `min_accuracy`, have a threshold that
-        rises to it, or to 0.5 if it is None; the threshold then stands in for the constraint, which is the same at its
-        end. Other problems have none.
+    :param threshold: "auto" decides by the problem. Stitch problems, known by their `min_accuracy`, have a threshold
+        that rises to it, or to 0.5 if it is None; the threshold then stands in for the constraint, which is the same at
+        its end. Other problems have none.
     :param budget: evaluations, or None if the termination does not say; the threshold is then `final` from the start.
     """
 

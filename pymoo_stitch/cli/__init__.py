@@ -65,8 +65,8 @@ def _run(options: Namespace) -> int:
 
 @contextmanager
 def _ended_by_sigterm() -> Iterator[None]:
-    """SIGTERM, by which clusters end what has taken too long, ends a command as an error would: workers are ended, and nothing
-    is left in temporary folders."""
+    """SIGTERM, by which clusters end what has taken too long, ends a command as an error would: workers are ended, and
+    nothing is left in temporary folders."""
 
     def end(*_: object) -> None:
         raise SystemExit(TERMINATED)

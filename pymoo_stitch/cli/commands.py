@@ -51,7 +51,8 @@ def demo(options: Namespace) -> None:
     _say(f"   {problem.space!r}\n   {problem.task!r}")
     _say(*(f"   {line}" for line in noise(problem)), "")
     _say(
-        f"2. Search: {options.budget:,} evaluations by async-NSGA-II, and as many by NSGA-II, on {options.workers} workers"
+        f"2. Search: {options.budget:,} evaluations by async-NSGA-II, and as many by NSGA-II, on {options.workers} "
+        "workers"
     )
     algorithms = {name: ALGORITHMS[name] for name in ("async-NSGA-II", "NSGA-II")}
     with _runner(options) as runner:
@@ -81,7 +82,7 @@ def to_take_home(report: Report, most: float = 0.4) -> Point:
     return min(affordable, key=lambda point: (point.F[split][1], -point.multiply_adds))
 
 
-# ------------------------------------------------------------------------------------------------------------ one by one
+# ----------------------------------------------------------------------------------------------------------- one by one
 
 
 def build(options: Namespace) -> None:
@@ -159,7 +160,7 @@ def compare(options: Namespace) -> None:
     _say_written(made.write(options.output))
 
 
-# ------------------------------------------------------------------------------------------------------------ their parts
+# ---------------------------------------------------------------------------------------------------------- their parts
 
 
 def _problem(options: Namespace) -> StitchProblem:
@@ -210,9 +211,11 @@ def _search(
         _say("Interrupted before the first evaluation was complete: start the same command again.")
         return INTERRUPTED
     print(Report([Run.read(journal)], problem, test=False))
-    counts = f"{evaluations.real:,} evaluations ({evaluations.replayed:,} of them from the journal, {evaluations.shared:,} from others)"
+    known = f"{evaluations.replayed:,} of them from the journal, {evaluations.shared:,} from others"
+    counts = f"{evaluations.real:,} evaluations ({known})"
     _say(
-        f"\n{counts}, {evaluations.skipped:,} skipped, {evaluations.failed:,} failed, {evaluations.bounded:,} stopped early."
+        f"\n{counts}, {evaluations.skipped:,} skipped, {evaluations.failed:,} failed, {evaluations.bounded:,} stopped "
+        "early."
     )
     if evaluations.interrupted:
         _say(f"Interrupted. Go on: pymoo-stitch resume {again}")
@@ -334,8 +337,8 @@ def _description(network: Subnetwork | Cascade) -> str:
 def _recalibrate(
     report: Report, network: Subnetwork | Cascade, before: Mapping[str, Measured], samples: int
 ) -> tuple[Subnetwork | Cascade, dict[str, Measured] | None]:
-    """Recalibrate a network, or the stages of a cascade, if that makes it better on the deciding split: the network, and
-    what is measured then."""
+    """Recalibrate a network, or the stages of a cascade, if that makes it better on the deciding split: the network,
+    and what is measured then."""
     problem, split, metric = report.problem, report.deciding, report.problem.task.metric
     stages = network.stages if isinstance(network, Cascade) else [network]
     images = _calibration_images(problem, "recalibrate")
@@ -349,8 +352,8 @@ def _recalibrate(
         for stage in stages:
             stage.undo_recalibration()
     _say(
-        f"Recalibration of {sum(len(one.shifts) for one in done)} batch norms on {done[0].samples:,} images: {metric} on "
-        f"{split} {old:.{digits}f} before, {new:.{digits}f} after. It is "
+        f"Recalibration of {sum(len(one.shifts) for one in done)} batch norms on {done[0].samples:,} images: {metric} "
+        f"on {split} {old:.{digits}f} before, {new:.{digits}f} after. It is "
         f"{'kept' if is_better else 'not kept: the statistics of the networks stay'}.",
         "",
     )
@@ -360,8 +363,8 @@ def _recalibrate(
 def _calibration_images(problem: StitchProblem, option: str) -> Any:
     if "calibration" not in problem.task.splits:
         raise ValueError(
-            f"the task has no calibration images to {option} on: give it some, Task(calibration=images), or export without "
-            f"--{option}."
+            f"the task has no calibration images to {option} on: give it some, Task(calibration=images), or export "
+            f"without --{option}."
         )
     return problem.task["calibration"].source
 

@@ -1,4 +1,5 @@
-"""`pymoo-stitch info`: what there is, or what is in a file. What takes seconds to import is imported where it is needed."""
+"""`pymoo-stitch info`: what there is, or what is in a file. What takes seconds to import is imported where it is
+needed."""
 
 import json
 import os

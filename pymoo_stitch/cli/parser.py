@@ -136,7 +136,8 @@ def make_parser() -> argparse.ArgumentParser:
         "--host",
         default="127.0.0.1",
         metavar="ADDRESS",
-        help="the interface to serve on; on any but this computer's own, whoever reaches it can read (default: %(default)s)",
+        help="the interface to serve on; unless it is this computer's own, whoever reaches it can read the page "
+        "(default: %(default)s)",
     )
 
     export = _add(
@@ -158,8 +159,8 @@ def make_parser() -> argparse.ArgumentParser:
         "--recalibrate",
         type=_count,
         metavar="SAMPLES",
-        help="compute the statistics of batch norms after its stitches again on so many images, after --retrain; kept only "
-        "if it is better on selection images",
+        help="after --retrain, compute the statistics of the batch norms after its stitches again on this many images; "
+        "kept only if it is better on selection images",
     )
     export.add_argument(
         "--report",
@@ -254,8 +255,8 @@ def _add_runner(parser: argparse.ArgumentParser) -> None:
 def _add_choice(parser: argparse.ArgumentParser) -> None:
     choice = parser.add_argument_group(
         "which network",
-        "a network or a cascade; by default the cheapest that is as good as the best reference, judged on selection images (validation images if there "
-        "are none), if there is one",
+        "a network or a cascade; by default the cheapest that is as good as the best reference, judged on selection "
+        "images (validation images if there are none), if there is one",
     ).add_mutually_exclusive_group()
     choice.add_argument("--key", help="the one with this key, or the beginning of it, or the reference of this name")
     choice.add_argument("--at-most", type=_amount, metavar="COST", help="the best of at most so many multiply-adds")

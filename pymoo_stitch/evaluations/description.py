@@ -46,8 +46,8 @@ def _described(thing: Any, without: frozenset[str], above: tuple[int, ...]) -> A
 
 
 def restore(thing: Any, old: Any) -> None:
-    """Give options that a description does not name their earlier values: an option that is added to a class later, and would
-    change what its runs do, has in the class's `earlier` the value that stands for how it was before.
+    """Give options that a description does not name their earlier values: an option that is added to a class later, and
+    would change what its runs do, has in the class's `earlier` the value that stands for how it was before.
 
     An option that was given another value than its default is left as it is, and makes the run another one.
 
@@ -80,8 +80,8 @@ def _default(kind: type, name: str) -> Any:
 
 
 def differences(old: Any, new: Any, name: str = "") -> list[str]:
-    """Where two descriptions differ, as text. Classes and functions of this package are compared by name: its modules move. Of
-    objects of different classes only these are named."""
+    """Where two descriptions differ, as text. Classes and functions of this package are compared by name: its modules
+    move. Of objects of different classes only these are named."""
     if isinstance(old, dict) and isinstance(new, dict):
         kinds = [str(thing.get("class", "")) for thing in (old, new)]
         if all(kinds) and _unmoved(kinds[0]) != _unmoved(kinds[1]):
@@ -96,7 +96,8 @@ def differences(old: Any, new: Any, name: str = "") -> list[str]:
 
 
 def problem_differences(run: Mapping[str, Any], problem: Problem, own: Mapping[str, Any] | None = None) -> list[str]:
-    """Where the problem of a journal and this one differ, as text; what journals know by a digest, in the words of the problem.
+    """Where the problem of a journal and this one differ, as text; what journals know by a digest, in the words of the
+    problem.
 
     :param run: what the journal says of its run.
     :param own: `identity(problem)`, if it is known.

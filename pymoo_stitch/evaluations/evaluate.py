@@ -28,7 +28,8 @@ class Evaluate:
         stopped: Callable[[int], None] = lambda count: None,
     ) -> list[dict[str, Any]]:
         """
-        :param needed: for each genotype the second objective that it must reach to matter; None where all is to be known.
+        :param needed: for each genotype the second objective that it must reach to matter; None where all is to be
+            known.
         :param stopped: is called with how many have just stopped because they do not.
         """
         problem, outs = self.problem, []

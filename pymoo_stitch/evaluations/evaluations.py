@@ -1,5 +1,5 @@
-"""The service between an algorithm and what evaluates: no subnetwork is evaluated twice in a run, budgets are honest, and
-with a journal whatever is known is on disk."""
+"""The service between an algorithm and what evaluates: no subnetwork is evaluated twice in a run, budgets are honest,
+and with a journal whatever is known is on disk."""
 
 import copy
 import os
@@ -53,13 +53,14 @@ class _Request:
 class Evaluations(Evaluator):
     """Answers requests for evaluations, each subnetwork's once.
 
-    Two individuals are the same if `problem.key(x)` says so; of problems without keys, if their genotypes are equal. The
-    second one, whether the first has been evaluated or is still being, gets the first one's result and is *skipped*.
-    `n_eval`, what pymoo's `("n_evals", N)` looks at, counts real evaluations only, for every algorithm alike.
+    Two individuals are the same if `problem.key(x)` says so; of problems without keys, if their genotypes are equal.
+    The second one, whether the first has been evaluated or is still being, gets the first one's result and is
+    *skipped*. `n_eval`, what pymoo's `("n_evals", N)` looks at, counts real evaluations only, for every algorithm
+    alike.
 
     As a pymoo evaluator: `minimize(problem, algorithm, ("n_evals", 2_000), seed=1, evaluator=Evaluations())`. Each run
-    needs a new one: the counters go on. An algorithm that does not wait submits individuals (`submit`) and takes them with
-    their results one by one (`next`), which is what `eval` does too.
+    needs a new one: the counters go on. An algorithm that does not wait submits individuals (`submit`) and takes them
+    with their results one by one (`next`), which is what `eval` does too.
 
     >>> evaluations = Evaluations()
     >>> result = minimize(get_problem("digits"), GOMEA(pop_size=8), ("n_evals", 20), seed=1, evaluator=evaluations)
@@ -67,13 +68,14 @@ class Evaluations(Evaluator):
     (20, 0)
 
     With a journal, every evaluation is on disk before the algorithm sees it. The same run started again, with the same
-    journal, is answered by it as far as it goes and ends as if it had never been cut; with a larger budget, a run that had
-    ended goes on (but for one on a simulated clock, whose workers had come to rest).
+    journal, is answered by it as far as it goes and ends as if it had never been cut; with a larger budget, a run that
+    had ended goes on (but for one on a simulated clock, whose workers had come to rest).
 
-    `requested` = `real` + `skipped` + those in flight; `failed` counts those of the real ones that gave no result: their
-    `failed` says why (it is empty for the others), their objectives are the problem's worst, or infinite. `bounded` counts those
-    that stopped because they could not reach what was needed of them, `images` those that were evaluated. `replayed` and `shared` count those of the real ones that came from the journal and from the memo. `interrupted` tells whether Ctrl-C
-    ended the run.
+    `requested` = `real` + `skipped` + those in flight; `failed` counts those of the real ones that gave no result:
+    their `failed` says why (it is empty for the others), their objectives are the problem's worst, or infinite.
+    `bounded` counts those that stopped because they could not reach what was needed of them, `images` those that were
+    evaluated. `replayed` and `shared` count those of the real ones that came from the journal and from the memo.
+    `interrupted` tells whether Ctrl-C ended the run.
 
     A deep copy of one in use shares what was known when it was made, has no journal, and goes its own way from there.
 
@@ -110,7 +112,8 @@ class Evaluations(Evaluator):
         self._f: Evaluate | None = None
         self._journal: Journal | None = None
         self._progress: Progress | None = None
-        # What is known: in this run, shared with copies, who see the first `real` of it; in its journal; in those of others.
+        # What is known: in this run, shared with copies, who see the first `real` of it; in its journal; in those of
+        # others.
         self._known: dict[Any, tuple[int, dict[str, Any]]] = {}
         self._replay = Replay()
         self._others: dict[str, Result] = {}
@@ -167,8 +170,8 @@ class Evaluations(Evaluator):
         return self._replay.notes()
 
     def restore(self, algorithm: Algorithm) -> None:
-        """Give the algorithm, before it is set up, the earlier values of those options that its journal does not name: see
-        `description.restore`."""
+        """Give the algorithm, before it is set up, the earlier values of those options that its journal does not name:
+        see `description.restore`."""
         run = self._journaled_run()
         if run:
             restore(algorithm, run.get("algorithm"))
@@ -250,8 +253,8 @@ class Evaluations(Evaluator):
         return self.n_eval + in_flight < limit
 
     def submit(self, problem: Problem, individual: Individual) -> bool:
-        """Ask for the result of an individual, which `next` returns when it is there. Whether its subnetwork is new, and
-        neither known from this run nor asked for already."""
+        """Ask for the result of an individual, which `next` returns when it is there. Whether its subnetwork is new,
+        and neither known from this run nor asked for already."""
         self._use(problem)
         key = self._key(individual)
         number = self._numbered
@@ -276,8 +279,9 @@ class Evaluations(Evaluator):
         algorithm: Algorithm | None = None,
         known_first: int = 1,
     ) -> Individual | None:
-        """The next of the submitted individuals, with its result, which is in the journal; None if none came while it was
-        waited for. Those of the journal come in its order, then those that other runs know, then those of the runner.
+        """The next of the submitted individuals, with its result, which is in the journal; None if none came while it
+        was waited for. Those of the journal come in its order, then those that other runs know, then those of the
+        runner.
 
         :param runner: where what is not known is evaluated.
         :param wait: how to wait for it; by default until something is complete.
@@ -466,7 +470,7 @@ class Evaluations(Evaluator):
             self.requested -= len(request.individuals)
         return [individual for request in taken_back for individual in request.individuals]
 
-    # ------------------------------------------------------------------------------------------------------- their parts
+    # ------------------------------------------------------------------------------------------------------ their parts
 
     def _use(self, problem: Problem) -> None:
         if self._problem is None:
@@ -511,15 +515,16 @@ class Evaluations(Evaluator):
         return result
 
     def close(self) -> None:
-        """The run is over: close its files and its bar. Our algorithms call this; pymoo's do not, and it happens with the
-        end of this object."""
+        """The run is over: close its files and its bar. Our algorithms call this; pymoo's do not, and it happens with
+        the end of this object."""
         if self._journal is not None:
             self._journal.close()
         if self._progress is not None:
             self._progress.close()
 
     def __repr__(self) -> str:
-        return f"Evaluations({self.requested:,} requested, {self.real:,} real, {self.skipped:,} skipped, {self.failed:,} failed, {self.bounded:,} bounded)"
+        names = ("requested", "real", "skipped", "failed", "bounded")
+        return f"Evaluations({', '.join(f'{getattr(self, name):,} {name}' for name in names)})"
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Evaluations":
         new = copy.copy(self)
@@ -529,8 +534,8 @@ class Evaluations(Evaluator):
         return new
 
     def __getstate__(self) -> dict[str, Any]:
-        # One file has one writer: a copy of what has begun is without. What is running here does not run for a copy, which
-        # submits it again.
+        # One file has one writer: a copy of what has begun is without. What is running here does not run for a copy,
+        # which submits it again.
         return self.__dict__ | {
             "journal": self.journal if self._problem is None else None,
             "_journal": None,
@@ -544,7 +549,8 @@ class Evaluations(Evaluator):
 
 
 def is_bounded(result: Mapping[str, Any]) -> bool:
-    """Whether an evaluation stopped because it could not reach what was needed of it: its second objective is an estimate."""
+    """Whether an evaluation stopped because it could not reach what was needed of it: its second objective is an
+    estimate."""
     return result.get("bound") is not None
 
 

@@ -45,8 +45,9 @@ class HeldInterrupt:
             self._waiting = False
 
     def wait_for(self, runner: Runner) -> tuple[int, Result] | None:
-        """The runner's next completion; None if there is none for a second, or it was interrupted. Where evaluations happen
-        elsewhere a second can be waited for, and nothing is cut in the middle; to press Ctrl-C again does not wait."""
+        """The runner's next completion; None if there is none for a second, or it was interrupted. Where evaluations
+        happen elsewhere a second can be waited for, and nothing is cut in the middle; to press Ctrl-C again does not
+        wait."""
         if runner.is_elsewhere:
             return None if self.noted else runner.wait(timeout=1.0)
         return self.let_through(lambda: runner.wait(timeout=1.0))

@@ -1,4 +1,5 @@
-"""A run on disk: what was searched, and every evaluation in the order in which the algorithm saw it, in one SQLite file."""
+"""A run on disk: what was searched, and every evaluation in the order in which the algorithm saw it, in one SQLite
+file."""
 
 import json
 import math
@@ -45,9 +46,9 @@ class Journal:
     """A SQLite file with two tables, to be read by anyone at any time, also while the run goes on:
 
     - `run`: name and value (JSON) of what was searched, by what, and with which versions of which libraries;
-    - `evaluations`: `sequence`, `request`, `genotype`, `key`, the objectives `F1`, `F2`, …, constraints `G1`, … and `H1`,
-      …, `failed`, the `threshold` in force, `worker`, `begun` and `ended` (seconds since 1970), and `more`: whatever else
-      the problem said, as JSON (`more ->> 'accuracy'`), and under `search` what the algorithm noted.
+    - `evaluations`: `sequence`, `request`, `genotype`, `key`, the objectives `F1`, `F2`, …, constraints `G1`, … and
+      `H1`, …, `failed`, the `threshold` in force, `worker`, `begun` and `ended` (seconds since 1970), and `more`:
+      whatever else the problem said, as JSON (`more ->> 'accuracy'`), and under `search` what the algorithm noted.
 
     Rows are committed before the algorithm sees them. Nothing in the file is ever executed.
 
@@ -88,7 +89,8 @@ class Journal:
             self.run = dict(self._read_run()) if "run" in tables else None
 
     def _read_only(self) -> str:
-        """While somebody writes there is a `-wal` beside the file; without one, it can be read where nothing may be written."""
+        """While somebody writes there is a `-wal` beside the file; without one, it can be read where nothing may be
+        written."""
         is_written = self.path.with_name(f"{self.path.name}-wal").exists()
         return f"{self.path.absolute().as_uri()}?{'mode=ro' if is_written else 'immutable=1'}"
 
@@ -101,9 +103,9 @@ class Journal:
             db.execute(f"PRAGMA user_version = {_VERSION}")
             db.execute("CREATE TABLE run (name TEXT PRIMARY KEY, value TEXT NOT NULL)")
             db.execute(
-                "CREATE TABLE evaluations (sequence INTEGER PRIMARY KEY, request INTEGER NOT NULL UNIQUE, genotype TEXT NOT "
-                f"NULL, key TEXT NOT NULL, {values}failed TEXT NOT NULL, threshold REAL, worker TEXT, begun REAL, ended "
-                "REAL, more TEXT NOT NULL)"
+                "CREATE TABLE evaluations (sequence INTEGER PRIMARY KEY, request INTEGER NOT NULL UNIQUE, genotype "
+                f"TEXT NOT NULL, key TEXT NOT NULL, {values}failed TEXT NOT NULL, threshold REAL, worker TEXT, begun "
+                "REAL, ended REAL, more TEXT NOT NULL)"
             )
             written = {name: json.dumps(value) for name, value in run.items()}
             db.executemany("INSERT INTO run VALUES (?, ?)", written.items())
@@ -118,8 +120,8 @@ class Journal:
                     db.execute(f"INSERT INTO evaluations VALUES ({', '.join('?' * len(values))})", values)
                 except sqlite3.IntegrityError as error:
                     raise JournalError(
-                        f"{self.path} has evaluation {number} already: another process is writing to it. End one of them; "
-                        "the same run started again goes on where they were."
+                        f"{self.path} has evaluation {number} already: another process is writing to it. End one of "
+                        "them; the same run started again goes on where they were."
                     ) from error
                 except (TypeError, ValueError, sqlite3.InterfaceError, sqlite3.ProgrammingError) as error:
                     raise JournalError(f"evaluation {number} cannot be written to {self.path}: {error}") from error

@@ -16,8 +16,8 @@ from .budget import max_evals
 
 
 class Progress:
-    """On standard error: real evaluations, how long one takes, the time that is left, and beside it the hypervolume and the
-    workers' utilisation."""
+    """On standard error: real evaluations, how long one takes, the time that is left, and beside it the hypervolume and
+    the workers' utilisation."""
 
     def __init__(self, algorithm: Algorithm):
         limit = max_evals(algorithm.termination)
@@ -61,7 +61,8 @@ def _runner(algorithm: Algorithm) -> Runner | None:
 
 
 def hypervolume(algorithm: Algorithm) -> float | None:
-    """That of the front so far: normalised by the problem if it says how, by its known front otherwise, if it has one."""
+    """That of the front so far: normalised by the problem if it says how, by its known front otherwise, if it has
+    one."""
     problem, f = algorithm.problem, algorithm.opt.get("F")
     if hasattr(problem, "normalize"):
         return Hypervolume(ref_point=np.ones(problem.n_obj)).do(problem.normalize(f)) if len(f) else 0.0

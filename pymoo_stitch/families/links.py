@@ -12,7 +12,7 @@ def _by_cost(networks: Iterable[Network]) -> list[Network]:
     return sorted(networks, key=lambda network: network.cost)
 
 
-# ----------------------------------------------------------------------------------------------------------------- links
+# ---------------------------------------------------------------------------------------------------------------- links
 
 
 def family_links(
@@ -99,8 +99,8 @@ def _check_alike(found: Mapping[str, Sequence[Stage]]) -> None:
             if not are_alike(a.ends[0], b.ends[0]):
                 forms = [f"{tap.layout} {tap.shape}" for tap in (a.ends[0], b.ends[0])]
                 raise ValueError(
-                    f"stage {number} of {first} is {forms[0]} and of {name} {forms[1]}. The networks of a family are alike "
-                    "in layout and size; others are joined by Supernet.build(…, resize=True)."
+                    f"stage {number} of {first} is {forms[0]} and of {name} {forms[1]}. The networks of a family are "
+                    "alike in layout and size; others are joined by Supernet.build(…, resize=True)."
                 )
 
 

@@ -18,7 +18,8 @@ class Switchable(nn.Module):
     selected. To select another allocates and copies no weights, so that it can be done between any two batches.
 
     What a subnetwork needs to run is written when it is first selected, which takes as long as `Subnetwork.module()`
-    without its copies; after that to select it is to look it up. For that it holds on to the subnetworks and their space.
+    without its copies; after that to select it is to look it up. For that it holds on to the subnetworks and their
+    space.
 
     >>> supernet = get_problem("digits").space
     >>> network = Switchable([supernet.subnetwork(x) for x in supernet.references.values()])
@@ -115,7 +116,8 @@ def _check(subnetworks: Sequence[Subnetwork]) -> None:
         if subnetwork.retrained or subnetwork.norms:
             what = "stitches" if subnetwork.retrained else "statistics"
             raise ValueError(
-                f"{subnetwork!r} has {what} of its own since it was fitted alone, and shares none. Use its own module()."
+                f"{subnetwork!r} has {what} of its own since it was fitted alone, and shares none. Use its own "
+                "module()."
             )
 
 

@@ -1,4 +1,5 @@
-"""Running the nodes of a supernet one by one: its networks as they are, or one subnetwork with stitches that can learn."""
+"""Running the nodes of a supernet one by one: its networks as they are, or one subnetwork with stitches that can
+learn."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -101,7 +102,8 @@ class Execution:
         return mean([made[i] for i in subnetwork.results])
 
     def before_stitches(self, subnetwork: "Subnetwork", images: torch.Tensor) -> dict[int, torch.Tensor]:
-        """What no stitch comes before, of what is read by stitches and by steps after them: the same whatever the stitches."""
+        """What no stitch comes before, of what is read by stitches and by steps after them: the same whatever the
+        stitches."""
         after, steps = subnetwork.after_stitches(), list(subnetwork.steps())
         read = {*subnetwork.results, *(i for step in steps if step.id in after for i in step.reads.values())}
         first = [step for step in steps if step.id not in after]

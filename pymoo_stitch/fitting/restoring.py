@@ -28,8 +28,8 @@ def adapter_of(stitch: nn.Module) -> Any:
 
 def remaining_variance(given: torch.Tensor, expected: torch.Tensor, centred: bool = True) -> torch.Tensor:
     """For each channel R², the fraction of the variance of what was expected that is left in what was given, rows
-    [n, D]; at least `LEAST`, at most 1, and 1 where nothing varies. Without `centred` the mean square takes the place of the
-    variance."""
+    [n, D]; at least `LEAST`, at most 1, and 1 where nothing varies. Without `centred` the mean square takes the place
+    of the variance."""
     left, whole = (
         (rows - rows.mean(0) if centred else rows).square().mean(0, dtype=torch.float64) for rows in (given, expected)
     )
@@ -41,7 +41,8 @@ def remaining_variance(given: torch.Tensor, expected: torch.Tensor, centred: boo
 
 
 class Restoration:
-    """Stitches whose outputs are scaled around their means, channel by channel, by R²^(−degree/2), to any degree and back.
+    """Stitches whose outputs are scaled around their means, channel by channel, by R²^(−degree/2), to any degree and
+    back.
 
     :param fitted: for each name of a stitch R² and the mean output, both [D].
     """
@@ -87,9 +88,9 @@ class Restoration:
 
 
 def distance(output: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:
-    """How far class scores are from others, whatever their scale: the mean divergence of class probabilities after each image's
-    scores are scaled to vary over classes as those expected do. (Else divergence would prefer whatever is less sure.) Of a
-    single score, the mean squared difference."""
+    """How far class scores are from others, whatever their scale: the mean divergence of class probabilities after each
+    image's scores are scaled to vary over classes as those expected do. (Else divergence would prefer whatever is less
+    sure.) Of a single score, the mean squared difference."""
     if output.shape[1] == 1:
         return (output - expected).square().mean()
     spread, wanted = (scores.std(1, keepdim=True) for scores in (output, expected))

@@ -20,8 +20,8 @@ BLOCK = 256
 
 
 class Equations(ABC):
-    """What the weight of least squared error solves, for n samples of x [C] and y [D]: a positive matrix with some penalty,
-    whose factors are kept for the next call.
+    """What the weight of least squared error solves, for n samples of x [C] and y [D]: a positive matrix with some
+    penalty, whose factors are kept for the next call.
 
     :param variance: the mean variance of the channels of x; a ridge is a fraction of it.
     """
@@ -59,8 +59,8 @@ class NormalEquations(Equations):
 
 
 class RowEquations(Equations):
-    """From the samples themselves, rows of x [n, C] and y [n, D]: the smaller of two systems, C×C, or n×n where there are fewer
-    samples than channels. Where the ridge is below `SAFE`, in float64."""
+    """From the samples themselves, rows of x [n, C] and y [n, D]: the smaller of two systems, C×C, or n×n where there
+    are fewer samples than channels. Where the ridge is below `SAFE`, in float64."""
 
     def __init__(self, x: torch.Tensor, y: torch.Tensor):
         super().__init__(x.shape[0], x.shape[1], x.square().mean(dtype=torch.float64))
@@ -141,8 +141,8 @@ def solve_rows(
 def solve_factors(
     x: torch.Tensor, y: torch.Tensor, ridge: float = 1e-6, centred: bool = True
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """The same weight [D, C], never written down: the product of the second factor [D, n] and the first [n, C], whose rows
-    are orthonormal, for fewer samples n than channels; and the bias."""
+    """The same weight [D, C], never written down: the product of the second factor [D, n] and the first [n, C], whose
+    rows are orthonormal, for fewer samples n than channels; and the bias."""
     n, channels = x.shape
     mean_x, mean_y = (x.mean(0), y.mean(0)) if centred else (x.new_zeros(channels), y.new_zeros(y.shape[1]))
     left, scales, down = torch.linalg.svd(x - mean_x, full_matrices=False)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ..supernet import Subnetwork, Supernet
 
 
-# ------------------------------------------------------------------------------------------------------------------ adam
+# ----------------------------------------------------------------------------------------------------------------- adam
 
 
 def adam(
@@ -39,8 +39,8 @@ def adam(
     seed: int = 0,
     progress: bool | None = None,
 ) -> FitReport:
-    """[G] 4: minimise the sum over stitches of the mean squared error between a stitch's output and the original tensor,
-    by Adam, for stitches of any kind.
+    """[G] 4: minimise the sum over stitches of the mean squared error between a stitch's output and the original
+    tensor, by Adam, for stitches of any kind.
 
     Every link's gradient is computed as soon as its two taps are there, so that the activations of one link, not of
     all, are in memory.
@@ -200,8 +200,8 @@ def _train(
     lr: float,
     networks: float = 0.0,
 ) -> FitReport:
-    """Train stitches, and whatever learns in the execution's networks at that part of `lr`, in the subnetwork chosen at each
-    step."""
+    """Train stitches, and whatever learns in the execution's networks at that part of `lr`, in the subnetwork chosen at
+    each step."""
     start = time.perf_counter()
     stitches.to(data.device)
     groups: list[dict[str, Any]] = [
@@ -259,7 +259,7 @@ def _random_subnetwork(supernet: "Supernet", rng: np.random.Generator) -> "Subne
     raise ValueError("no random genotype uses a stitch: is any link on a path to the output?")
 
 
-# ---------------------------------------------------------------------------------------------------------- common parts
+# --------------------------------------------------------------------------------------------------------- common parts
 
 
 @contextmanager

@@ -84,9 +84,10 @@ def folded(network: Network) -> Network:
 
 
 def fused(network: Network) -> Network:
-    """The same with each stitch that is one linear map fused into the layers that read it, where that is exact: with W of a
-    layer and A of the stitch, W·A along the input channels of all of them. A bias is fused into linear layers and
-    convolutions without padding: at a border of zeros it would be missing. What resizes or pools before the map stays."""
+    """The same with each stitch that is one linear map fused into the layers that read it, where that is exact: with W
+    of a layer and A of the stitch, W·A along the input channels of all of them. A bias is fused into linear layers and
+    convolutions without padding: at a border of zeros it would be missing. What resizes or pools before the map
+    stays."""
     weights = dict(network.weights)
     nodes = {node.name: node for node in network.nodes}
     for stitch in reversed(network.nodes):  # the second of two factors before the first

@@ -126,8 +126,8 @@ class GraphBuilder:
     weights it uses and no others.
 
     The module's tensors are copies: whatever happens to it later, the networks and stitches it was made from stay as
-    they are. They are on `device` at first and can be moved: tensors that the code makes are on the device of the input. `root` is
-    the module that they are put into, and from which those that are there already are taken."""
+    they are. They are on `device` at first and can be moved: tensors that the code makes are on the device of the
+    input. `root` is the module that they are put into, and from which those that are there already are taken."""
 
     def __init__(self, device: torch.device | str | None = None, root: nn.Module | None = None):
         self.device = torch.device(device or "cpu")
@@ -224,8 +224,8 @@ def run_without_computing(
     """Each node with the fake tensor it gives for `batch` samples, and the multiply-adds that would take.
 
     This is the one place that says what a multiply-add is: half of what `torch.utils.flop_counter` counts, that is
-    products in convolutions, linear layers, matrix products and attention; norms, activations, pooling, interpolation and
-    sums are free."""
+    products in convolutions, linear layers, matrix products and attention; norms, activations, pooling, interpolation
+    and sums are free."""
     with torch.no_grad(), FakeTensorMode(), FlopCounterMode(display=False) as counter:
         fakes = {name: torch.empty_strided(t.shape, t.stride(), dtype=t.dtype) for name, t in weights.items()}
         results: dict[str, Any] = {INPUT: torch.empty(batch, *input_shape)}

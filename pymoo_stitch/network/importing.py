@@ -287,8 +287,9 @@ def _export(main: nn.Module, batch: torch.Tensor, name: str) -> torch.export.Exp
                 failures.append(error)
     if isinstance(failures[0], GuardOnDataDependentSymNode):
         raise ValueError(
-            f"{name} cannot be imported: which way it goes depends on the values of its tensors{_where(failures[0])}. A "
-            "graph has no such branch: compute both and choose with torch.where, or keep the one that a trained network takes."
+            f"{name} cannot be imported: which way it goes depends on the values of its tensors{_where(failures[0])}. "
+            "A graph has no such branch: compute both and choose with torch.where, or keep the one that a trained "
+            "network takes."
         ) from failures[0]
     reasons = " and, read as Python code, with ".join(first_lines(failure, 2) for failure in failures)
     raise ValueError(
@@ -379,8 +380,8 @@ def _operator(call: fx.Node) -> str:
 class _Translator:
     """Reads an exported graph from top to bottom. `values` tells what each of its names stands for.
 
-    What is made of weights alone, with the help of an operator that graphs may not use, is computed here, once, and is a
-    weight from then on: the convolution weights of NFNets and BiT ResNets, which a batch norm standardises. What
+    What is made of weights alone, with the help of an operator that graphs may not use, is computed here, once, and is
+    a weight from then on: the convolution weights of NFNets and BiT ResNets, which a batch norm standardises. What
     allowed operators make of weights alone stays in the graph. It costs little, and without it old journals would not
     know their networks again."""
 
@@ -416,8 +417,8 @@ class _Translator:
                 self.values[spec.arg.name] = Weight(self._store(spec.target, tensor, spec.kind is InputKind.PARAMETER))
 
     def _compute(self, calls: Sequence[fx.Node]) -> set[fx.Node]:
-        """Compute what a graph cannot hold and is made of weights alone, and keep as weights what the graph reads of it: as
-        a parameter, if it is made of one, and once, if a module that is called twice computes it twice."""
+        """Compute what a graph cannot hold and is made of weights alone, and keep as weights what the graph reads of
+        it: as a parameter, if it is made of one, and once, if a module that is called twice computes it twice."""
         constants = _made_of_weights(calls, self._tensors)
         computed = _beyond_graphs(constants)
         tensors: dict[fx.Node, Any] = dict(self._tensors)

@@ -1,7 +1,7 @@
 """How all figures look: colours, styles, text and legends, and the checks of what they are made from.
 
-Nothing here touches pyplot, a window or the settings of matplotlib. Series differ in colour, in lightness, in the shape of
-markers and in the style of lines, so that figures can be read in grey and by the colour-blind."""
+Nothing here touches pyplot, a window or the settings of matplotlib. Series differ in colour, in lightness, in the shape
+of markers and in the style of lines, so that figures can be read in grey and by the colour-blind."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,8 +17,8 @@ from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import text_to_path
 
 PALETTE = ("#0072B2", "#E69F00", "#5B2A86", "#56B4E9", "#009E73", "#CC79A7", "#D55E00")
-"""The colours of Okabe and Ito, in an order in which neighbours differ in lightness; but yellow, which is lost on white, and
-black, which is that of references."""
+"""The colours of Okabe and Ito, in an order in which neighbours differ in lightness; but yellow, which is lost on
+white, and black, which is that of references."""
 
 # What tells series apart besides their colours.
 HATCHES = ("///", "...", "\\\\\\", "xx", "|||", "oo", "---")

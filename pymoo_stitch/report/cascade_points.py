@@ -51,8 +51,8 @@ class CascadePoints:
         if needed <= MEMORY:
             return None
         return (
-            f"Cascades were left out: the references' scores take {needed / 2**30:.1f} GB, and {MEMORY / 2**30:.0f} are "
-            "allowed. Give the task fewer images for selection and test."
+            f"Cascades were left out: the references' scores take {needed / 2**30:.1f} GB, and {MEMORY / 2**30:.0f} "
+            "are allowed. Give the task fewer images for selection and test."
         )
 
     def _bytes(self, split: str) -> int:
@@ -62,9 +62,9 @@ class CascadePoints:
 
     @cached_property
     def plain(self) -> list[Point]:
-        """The cascades of references than which no other and no reference is better and cheaper on the deciding split, by
-        their cost. Of those that are equally good there, all are among them: on other images those that defer more are
-        nearer to what all stages together would answer."""
+        """The cascades of references than which no other and no reference is better and cheaper on the deciding split,
+        by their cost. Of those that are equally good there, all are among them: on other images those that defer more
+        are nearer to what all stages together would answer."""
         if self.refusal:
             return []
         order = np.lexsort((self._plain.errors, self._plain.costs))
@@ -128,8 +128,8 @@ def _padded(fractions: np.ndarray, n_stages: int) -> list[float]:
 
 
 def with_new_thresholds(problem: StitchProblem, cascade: Cascade, split: str) -> Cascade:
-    """The same stages, which may have changed since, with thresholds that defer the same fractions of the images of a split
-    as before."""
+    """The same stages, which may have changed since, with thresholds that defer the same fractions of the images of a
+    split as before."""
     if cascade.fractions is None:
         raise ValueError("this cascade does not know what fractions of images it is to defer: give it fractions=.")
     scores, n_stages = predictions(problem, cascade.stages, split), len(cascade.stages)

@@ -1,4 +1,5 @@
-"""Algorithms compared: several seeds of each at the same budget, their hypervolumes, and whether the difference is chance."""
+"""Algorithms compared: several seeds of each at the same budget, their hypervolumes, and whether the difference is
+chance."""
 
 import os
 import re
@@ -156,8 +157,8 @@ def compare(
         run = Run.read_if_begun(path)
         if run is not None and run.budget != budget:
             raise ValueError(
-                f"{path} was planned for {run.budget} evaluations, and {budget} are asked for now. Ask for as many, or choose "
-                "another folder."
+                f"{path} was planned for {run.budget} evaluations, and {budget} are asked for now. Ask for as many, or "
+                "choose another folder."
             )
     for path, make, seed in journals:
         others = [other for other, *_ in journals if other != path and other.is_file()]

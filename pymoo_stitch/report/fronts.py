@@ -58,8 +58,8 @@ def plot_fronts(
     again on test data, are small and hollow.
 
     :param fronts: for each split, such as "validation" and "test", and each label the objectives [n, 2] of points:
-        multiply-adds, and error as `Metric.error` returns it; or [n, 4], with the ends of the error's interval, which are
-        drawn as bars. n may be 0.
+        multiply-adds, and error as `Metric.error` returns it; or [n, 4], with the ends of the error's interval, which
+        are drawn as bars. n may be 0.
     :param references: for each split and network its multiply-adds and error, perhaps with an interval. Splits may be
         missing.
     :param metric: a name in `METRICS`. One of which less is better is drawn as the error itself, better below.
@@ -67,8 +67,8 @@ def plot_fronts(
         of the worst network, or else of the worst point, rounded to a multiple of 0.1 away from the better ones, or of
         less if that would leave more than half of the panel empty.
     :param chosen: the name of a point to be marked, and its objectives on each split.
-    :param curves: by label and split, objectives [n, 2] or [n, 4] of more points to compare with, drawn as a dotted black
-        curve.
+    :param curves: by label and split, objectives [n, 2] or [n, 4] of more points to compare with, drawn as a dotted
+        black curve.
     """
     _check_metric_and_floor(metric, floor)
     panels = _checked_panels(fronts, references, chosen)
@@ -156,8 +156,8 @@ def _checked_front(F: Any, name: str) -> np.ndarray:
         return np.empty((0, 2))
     if F.ndim != 2 or F.shape[1] not in (2, 4):
         raise ValueError(
-            f"{name} must be of shape [n, 2], multiply-adds and error, or [n, 4], with the ends of the error's interval, but "
-            f"is of shape {F.shape}."
+            f"{name} must be of shape [n, 2], multiply-adds and error, or [n, 4], with the ends of the error's "
+            f"interval, but is of shape {F.shape}."
         )
     return F
 
@@ -166,8 +166,8 @@ def _checked_reference(reference: Any, name: str) -> np.ndarray:
     pair = checked_array(reference, name)
     if pair.shape not in ((2,), (4,)):
         raise ValueError(
-            f"{name} must be two numbers, multiply-adds and error, or four, with the ends of the error's interval, but is "
-            f"{reference!r}."
+            f"{name} must be two numbers, multiply-adds and error, or four, with the ends of the error's interval, but "
+            f"is {reference!r}."
         )
     return pair
 
@@ -354,12 +354,13 @@ def _handles(panels: Sequence[_Panel], view: _View, styles: Mapping[str, dict[st
     return handles
 
 
-# ------------------------------------------------------------------------------------------------------ names of crosses
+# ----------------------------------------------------------------------------------------------------- names of crosses
 
 
 @dataclass(frozen=True)
 class _Spot:
-    """Where the name of a cross could be: so far away (in points), its middle `right` of the cross and `up` (in pixels)."""
+    """Where the name of a cross could be: so far away (in points), its middle `right` of the cross and `up` (in
+    pixels)."""
 
     distance: float
     right: float
@@ -368,8 +369,8 @@ class _Spot:
 
 
 def _name_crosses(renderer: Any, ax: Axes, panel: _Panel, view: _View) -> None:
-    """The name of each network beside its cross, and that of the chosen point beside it, where it is inside the axes, over
-    no other name or cross, and over as few points as can be."""
+    """The name of each network beside its cross, and that of the chosen point beside it, where it is inside the axes,
+    over no other name or cross, and over as few points as can be."""
     to_pixels, point = ax.transData, ax.figure.dpi / 72
     named = panel.networks | panel.chosen
     places = {name: view.place(network) for name, network in named.items() if view.shows(network)}
@@ -404,8 +405,8 @@ def _spots(cross: np.ndarray, size: Bbox, point: float) -> Iterator[_Spot]:
 
 
 def _harm(spot: _Spot, frame: Bbox, taken: Iterable[Bbox], crosses: Iterable[np.ndarray], points: np.ndarray) -> float:
-    """What speaks against a spot: most of all to leave the frame or to cover names and crosses, then to cover points, then
-    to be far away."""
+    """What speaks against a spot: most of all to leave the frame or to cover names and crosses, then to cover points,
+    then to be far away."""
     box = spot.box
     outside = not (frame.x0 < box.x0 and box.x1 < frame.x1 and frame.y0 < box.y0 and box.y1 < frame.y1)
     clashes = sum(box.padded(2).overlaps(other) for other in taken)

@@ -18,7 +18,8 @@ from ..util.fronts import front_of
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """One search, read from its journal: a row for each of its N evaluations, in the order in which the algorithm saw them.
+    """One search, read from its journal: a row for each of its N evaluations, in the order in which the algorithm saw
+    them.
 
     >>> evaluations = Evaluations(journal="run.sqlite")
     >>> _ = minimize(get_problem("digits"), GOMEA(pop_size=8), ("n_evals", 20), seed=1, evaluator=evaluations)
@@ -57,7 +58,7 @@ class Run:
     def __len__(self) -> int:
         return len(self.rows)
 
-    # ------------------------------------------------------------------------------------------------------- what it was
+    # ------------------------------------------------------------------------------------------------------ what it was
 
     @property
     def algorithm(self) -> str:
@@ -103,7 +104,8 @@ class Run:
 
     @cached_property
     def is_bounded(self) -> np.ndarray:
-        """Which evaluations stopped because they could not reach what was needed: their second objective is an estimate [N]."""
+        """Which evaluations stopped because they could not reach what was needed: their second objective is an estimate
+        [N]."""
         return np.array([is_bounded(row.result) for row in self.rows])
 
     @cached_property
@@ -132,7 +134,8 @@ class Run:
 
     @cached_property
     def predicted(self) -> np.ndarray:
-        """What the search's model said of the second objective beforehand, mean and spread [N, 2]; NaN where none was asked."""
+        """What the search's model said of the second objective beforehand, mean and spread [N, 2]; NaN where none was
+        asked."""
         return np.array(
             [[row.notes.get("predicted", np.nan), row.notes.get("spread", np.nan)] for row in self.rows], dtype=float
         )
@@ -181,7 +184,8 @@ class Run:
         return covered([(row.result["begun"], row.result["ended"]) for row in self.rows])
 
     def computed(self) -> np.ndarray:
-        """Images × multiply-adds that all evaluations had taken when each was complete [N], as if none shared any work."""
+        """Images × multiply-adds that all evaluations had taken when each was complete [N], as if none shared any
+        work."""
         return np.cumsum(np.where(self.images > 0, self.images * self.F[:, 0], 0))
 
     def worked(self) -> np.ndarray:

@@ -10,17 +10,17 @@ Result = Mapping[str, Any]
 """What came of an evaluation; of a function that raised an exception, {"failed": reason}."""
 
 Function = Callable[..., Result]
-"""What is evaluated, given a genotype, and the second objective that it must reach to matter, if it is submitted with one. It
-may have a method `group(X, needed, stopped)` that returns the results of several at once, and calls `stopped` with how many it
-has no more to do for."""
+"""What is evaluated, given a genotype, and the second objective that it must reach to matter, if it is submitted with
+one. It may have a method `group(X, needed, stopped)` that returns the results of several at once, and calls `stopped`
+with how many it has no more to do for."""
 
 
 class Runner(ABC):
     """Takes functions of one genotype and gives back what they return.
 
-    Any number may be submitted at a time; a runner starts them in that order. To each result it adds `begun` and `ended`, in
-    seconds, and the `worker`, if there are several. A copy of a runner, pickled or not, has the same workers and nothing to
-    do."""
+    Any number may be submitted at a time; a runner starts them in that order. To each result it adds `begun` and
+    `ended`, in seconds, and the `worker`, if there are several. A copy of a runner, pickled or not, has the same
+    workers and nothing to do."""
 
     n_workers: int
     """How many evaluations happen at a time."""
@@ -29,7 +29,8 @@ class Runner(ABC):
     """Whether `wait` evaluates nothing itself, so that to wait for it can be cut at any time."""
 
     is_virtual: bool = False
-    """Whether its time is virtual. What a journal knows is submitted all the same, so that the clock goes as it went."""
+    """Whether its time is virtual. What a journal knows is submitted all the same, so that the clock goes as it
+    went."""
 
     dashboard: str | None = None
     """The address of a page that shows what the workers do, if there is one."""
@@ -40,7 +41,8 @@ class Runner(ABC):
 
     @abstractmethod
     def wait(self, timeout: float | None = None) -> tuple[int, Result] | None:
-        """The next that is done, its number and its result; None when the time, in seconds, is over or nothing is queued."""
+        """The next that is done, its number and its result; None when the time, in seconds, is over or nothing is
+        queued."""
 
     @abstractmethod
     def cancel(self) -> None:
@@ -56,8 +58,8 @@ class Runner(ABC):
         """The part of the workers' time so far in which they worked."""
 
     def __call__(self, f: Function, xs: Iterable[np.ndarray]) -> list[Result]:
-        """[f(x) for x in xs], for pymoo's own algorithms: `Problem(elementwise_runner=runner)`. The runner has nothing else to
-        do; a failure is an error."""
+        """[f(x) for x in xs], for pymoo's own algorithms: `Problem(elementwise_runner=runner)`. The runner has nothing
+        else to do; a failure is an error."""
         try:
             order = {self.submit(f, x): i for i, x in enumerate(xs)}
             results: list[Any] = [None] * len(order)
@@ -76,8 +78,8 @@ def check_runner(runner: Any) -> None:
     """A TypeError unless this is a runner, or None."""
     if runner is not None and not isinstance(runner, Runner):
         raise TypeError(
-            f"evaluations happen on a Runner, such as DaskRunner(), not on {type(runner).__name__}. One of yours inherits "
-            "from pymoo_stitch.runners.Runner."
+            f"evaluations happen on a Runner, such as DaskRunner(), not on {type(runner).__name__}. One of yours "
+            "inherits from pymoo_stitch.runners.Runner."
         )
 
 

@@ -34,8 +34,8 @@ from .base import Function, Result, Runner, attempt
 from .guard import check_guard
 
 TRIES = 3
-"""After this many workers that died of a group, each of its genotypes is tried alone, and after as many more it has failed.
-(Other clusters than the runner's own have a setting for it, `distributed.scheduler.allowed-failures`.)"""
+"""After this many workers that died of a group, each of its genotypes is tried alone, and after as many more it has
+failed. (Other clusters than the runner's own have a setting for it, `distributed.scheduler.allowed-failures`.)"""
 
 DESERTED = 60.0
 """Seconds without a worker after which the user is told."""
@@ -64,7 +64,8 @@ class DaskRunner(Runner):
 
     >>> with DaskRunner(n_workers=2) as runner:
     ...     evaluations = Evaluations(runner=runner)
-    ...     result = minimize(get_problem("digits"), LKGOMEA(pop_size=16), ("n_evals", 40), seed=1, evaluator=evaluations)
+    ...     options = {"seed": 1, "evaluator": evaluations}
+    ...     result = minimize(get_problem("digits"), LKGOMEA(pop_size=16), ("n_evals", 40), **options)
     >>> evaluations.real
     40
 
@@ -75,13 +76,13 @@ class DaskRunner(Runner):
     When more is waiting than the workers can begin with, each takes a *group* that it evaluates together, which shares
     work; nothing waits for a group to be full.
 
-    :param cluster: the address of a scheduler, a `Client`, or a cluster object (dask-jobqueue, dask-cuda, …); by default a
-        cluster on this machine, reachable from nowhere else.
+    :param cluster: the address of a scheduler, a `Client`, or a cluster object (dask-jobqueue, dask-cuda, …); by
+        default a cluster on this machine, reachable from nowhere else.
     :param n_workers: how many workers that one has: by default one per GPU, or else one per core.
     :param per_gpu: how many groups a worker of that one evaluates at a time, if it has a GPU.
     :param group: how many genotypes a worker takes at most at a time.
-    :param time_limit: the seconds an evaluation may take, a group as many times longer as it is large, those that stopped early
-        not counted; beyond, its worker is ended and replaced.
+    :param time_limit: the seconds an evaluation may take, a group as many times longer as it is large, those that
+        stopped early not counted; beyond, its worker is ended and replaced.
     :param scheduler_file: where the scheduler has written its address.
     :param security: Dask's `Security` object, for a cluster that speaks TLS.
     :param connect_timeout: the seconds in which the scheduler has to answer; by default Dask's setting, 30.
@@ -148,7 +149,8 @@ class DaskRunner(Runner):
             except (OSError, TimeoutError, ValueError) as error:
                 self.close()
                 raise ConnectionError(
-                    f"there is no Dask scheduler {where}, or it did not answer within {limit} (connect_timeout): {error}"
+                    f"there is no Dask scheduler {where}, or it did not answer within {limit} (connect_timeout): "
+                    f"{error}"
                 ) from None
             finally:
                 waiting.cancel()
@@ -289,8 +291,8 @@ class DaskRunner(Runner):
         self._looked = time.monotonic()
         if not self._threads and isinstance(cluster := self.client.cluster, _Cluster) and cluster.is_dead:
             raise RuntimeError(
-                f"no worker process of the cluster is left: they ended {cluster.how_workers_ended}. What they wrote is above; "
-                "they need memory, and the same packages and modules as this process."
+                f"no worker process of the cluster is left: they ended {cluster.how_workers_ended}. What they wrote is "
+                "above; they need memory, and the same packages and modules as this process."
             )
         if self._threads:
             self._deserted = self._looked
@@ -360,14 +362,14 @@ class DaskRunner(Runner):
             self._results.append((group[0].number, {"failed": "KilledWorker: its workers died, or it took too long"}))
         else:
             raise RuntimeError(
-                f"the workers cannot evaluate: {type(outcome).__name__}: {outcome}. They need the same packages and modules as "
-                "this process."
+                f"the workers cannot evaluate: {type(outcome).__name__}: {outcome}. They need the same packages and "
+                "modules as this process."
             ) from outcome
 
     def _lost(self) -> ConnectionError:
         return ConnectionError(
-            "the connection to the Dask scheduler is lost. What was evaluated is in the run's journal, if it has one: start "
-            "a cluster, and the same run again goes on from there."
+            "the connection to the Dask scheduler is lost. What was evaluated is in the run's journal, if it has one: "
+            "start a cluster, and the same run again goes on from there."
         )
 
 
@@ -405,8 +407,8 @@ class _Sent(WorkerPlugin):
 
 
 class _Sheltered(WorkerPlugin):
-    """Ctrl-C in a terminal reaches all its processes; what becomes of the workers is the search's to say. And no worker that is
-    killed leaves a semaphore: progress bars have one to lock a terminal that a worker has not got."""
+    """Ctrl-C in a terminal reaches all its processes; what becomes of the workers is the search's to say. And no worker
+    that is killed leaves a semaphore: progress bars have one to lock a terminal that a worker has not got."""
 
     def setup(self, worker: Any) -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)

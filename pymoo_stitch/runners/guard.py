@@ -14,7 +14,8 @@ REMEDY = """Put what it does into a function, and call that where the script its
 
 
 def check_guard() -> None:
-    """A RuntimeError with the remedy if workers that are started here would run this script again, or could not import it."""
+    """A RuntimeError with the remedy if workers that are started here would run this script again, or could not import
+    it."""
     if getattr(multiprocessing.current_process(), "_inheriting", False):  # this is such a worker
         raise RuntimeError(f"workers import the script that starts them, and this one would start workers. {REMEDY}")
     main = sys.modules.get("__main__")

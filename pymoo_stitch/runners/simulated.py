@@ -16,7 +16,8 @@ _Job = tuple[Function, np.ndarray, float | None]
 
 @dataclass(frozen=True)
 class Event:
-    """An evaluation that is complete: when it was submitted, began and ended, and on which worker. Times are virtual."""
+    """An evaluation that is complete: when it was submitted, began and ended, and on which worker. Times are
+    virtual."""
 
     number: int
     worker: int

@@ -116,7 +116,8 @@ def align(compatible: np.ndarray, weight: np.ndarray) -> list[tuple[int, int]]:
     """Pairs (i, j), increasing in both, of compatible rows and columns: as many as possible, then of the largest sum of
     weights.
 
-    Dynamic programming over all beginnings of the two orders; a pair counts so much that no sum of weights outdoes it."""
+    Dynamic programming over all beginnings of the two orders; a pair counts so much that no sum of weights outdoes
+    it."""
     rows, columns = compatible.shape
     if weight.shape != compatible.shape or not np.isfinite(weight[compatible]).all():
         raise ValueError(

@@ -24,7 +24,8 @@ def check_links(networks: Sequence[Network], links: Iterable[Link]) -> list[Link
         for tap in (link.source, link.target):
             if taps.get((tap.network, tap.name)) != tap:
                 raise ValueError(
-                    f"the link {link} uses a tap {tap} that is not among the taps of the networks {', '.join(n.name for n in networks)}."
+                    f"the link {link} uses a tap {tap} that is not among the taps of the networks "
+                    f"{', '.join(n.name for n in networks)}."
                 )
         if link.kind not in KINDS:
             raise ValueError(
@@ -37,7 +38,8 @@ def check_links(networks: Sequence[Network], links: Iterable[Link]) -> list[Link
             first = shared.setdefault(link.stitch, link)
             if (first.kind, _ends(first)) != (link.kind, _ends(link)):
                 raise ValueError(
-                    f"the links {first} and {link} cannot share the stitch {link.stitch!r}: their kinds, layouts or channels differ."
+                    f"the links {first} and {link} cannot share the stitch {link.stitch!r}: their kinds, layouts or "
+                    "channels differ."
                 )
             free = isinstance(link.stitch, str) and link.stitch.isidentifier() and link.stitch.isascii()
             if not free or keyword.iskeyword(link.stitch) or hasattr(_EMPTY, link.stitch):

@@ -30,8 +30,8 @@ IMAGES = -1
 
 class Cascade:
     """Subnetworks of one space, one after another. An image goes through the first. Where the top probability of the
-    answer is at least the stage's threshold, that is the answer; the other images are *deferred* to the next stage, which
-    computes only what no stage before it has computed.
+    answer is at least the stage's threshold, that is the answer; the other images are *deferred* to the next stage,
+    which computes only what no stage before it has computed.
 
     The answer after a stage is the mean of the scores of all stages so far, or the scores of that stage alone; its top
     probability is the largest of its softmax, of dense outputs the mean of that over all pixels. Scores are a
@@ -68,8 +68,8 @@ class Cascade:
         with_heads = [stage.make_head is not None for stage in self.stages]
         if any(with_heads) and not all(with_heads):
             raise ValueError(
-                f"stage {with_heads.index(False) + 1} has no head, and another has one: their scores cannot be compared. "
-                "Take all from problem.subnetwork(x)."
+                f"stage {with_heads.index(False) + 1} has no head, and another has one: their scores cannot be "
+                "compared. Take all from problem.subnetwork(x)."
             )
         self.thresholds = _checked_thresholds(thresholds, len(self.stages))
         if combine not in COMBINE:
@@ -124,8 +124,8 @@ class Cascade:
         return float(np.dot(fractions, added))
 
     def document(self) -> dict[str, Any]:
-        """What it is, as JSON takes it; `from_document` reads it. Stitches and statistics of its stages' own are not part of
-        it."""
+        """What it is, as JSON takes it; `from_document` reads it. Stitches and statistics of its stages' own are not
+        part of it."""
         return {
             "key": self.key,
             "stages": ["".join("01"[bit] for bit in stage.x.tolist()) for stage in self.stages],
@@ -155,9 +155,9 @@ class Cascade:
         return cascade
 
     def module(self, device: torch.device | str | None = None) -> "CascadeModule":
-        """A plain module, in eval mode, that holds copies of what it uses and nothing else, each weight once. Later stages
-        run on the deferred images alone, from the tensors that earlier ones have computed. Batch norms are folded into the
-        convolutions before them. Heads are part of it. Without a device it is on the CPU."""
+        """A plain module, in eval mode, that holds copies of what it uses and nothing else, each weight once. Later
+        stages run on the deferred images alone, from the tensors that earlier ones have computed. Batch norms are
+        folded into the convolutions before them. Heads are part of it. Without a device it is on the CPU."""
         return CascadeModule(self, device)
 
     def export(
@@ -167,8 +167,8 @@ class Cascade:
         classes: Sequence[str] | None = None,
         metrics: Mapping[str, Mapping[str, float]] | None = None,
     ) -> dict[str, Any]:
-        """Write `module()` to a file that runs without this package, `.pt2` or `.onnx`, verified with none, some and all
-        images deferred: see `export.export_cascade`."""
+        """Write `module()` to a file that runs without this package, `.pt2` or `.onnx`, verified with none, some and
+        all images deferred: see `export.export_cascade`."""
         from .export import export_cascade
 
         return export_cascade(self, path, classes=classes, metrics=metrics)
@@ -194,8 +194,8 @@ def _checked_thresholds(thresholds: Sequence[float], n_stages: int) -> tuple[flo
     given = [thresholds] if isinstance(thresholds, Real) else list(thresholds)
     if len(given) != n_stages - 1:
         raise ValueError(
-            f"a cascade of {n_stages} stages has {n_stages - 1} threshold{'s' * (n_stages > 2)}, one for each stage but the "
-            f"last, but {len(given)} are given."
+            f"a cascade of {n_stages} stages has {n_stages - 1} threshold{'s' * (n_stages > 2)}, one for each stage "
+            f"but the last, but {len(given)} are given."
         )
     for threshold in given:
         if not isinstance(threshold, Real) or isinstance(threshold, bool) or not 0 <= float(threshold) <= 1:
@@ -208,18 +208,18 @@ def _checked_fractions(fractions: Sequence[float], n_stages: int) -> tuple[float
     falling = all(0 <= after <= before for before, after in pairwise(found))
     if len(found) != n_stages or not math.isclose(found[0], 1) or not falling:
         raise ValueError(
-            f"fractions are those of the images that get to each of {n_stages} stages: 1, and then never more than before, "
-            f"but are {list(found)}."
+            f"fractions are those of the images that get to each of {n_stages} stages: 1, and then never more than "
+            f"before, but are {list(found)}."
         )
     return found
 
 
-# --------------------------------------------------------------------------------------------------------------- running
+# -------------------------------------------------------------------------------------------------------------- running
 
 
 class CascadeModule(nn.Module):
-    """A cascade as a module: a batch in, a batch out. `deferred` tells how many images of the last batch each stage but the
-    last has deferred; the thresholds are its buffers `threshold1`, `threshold2`, …"""
+    """A cascade as a module: a batch in, a batch out. `deferred` tells how many images of the last batch each stage but
+    the last has deferred; the thresholds are its buffers `threshold1`, `threshold2`, …"""
 
     def __init__(self, cascade: Cascade, device: torch.device | str | None = None):
         super().__init__()
@@ -274,7 +274,8 @@ class CascadeModule(nn.Module):
 
 
 class _Program:
-    """What a stage computes, in order, and what it reads of that which earlier stages have computed, the input included."""
+    """What a stage computes, in order, and what it reads of that which earlier stages have computed, the input
+    included."""
 
     def __init__(self, sharing: Sharing, number: int, known: set[int]):
         self.sharing, self.results = sharing, sharing.results[number]
@@ -289,9 +290,9 @@ class _Program:
             elif i not in needed:
                 if i in known and computation.step.cost:
                     raise ValueError(
-                        f"stage {number + 1} needs {computation.step.node.name} of {computation.step.network.name}, which an "
-                        "earlier stage has computed, but deferred images cannot be told apart in it: its first dimension is "
-                        "not the batch. Use another stage."
+                        f"stage {number + 1} needs {computation.step.node.name} of {computation.step.network.name}, "
+                        "which an earlier stage has computed, but deferred images cannot be told apart in it: its "
+                        "first dimension is not the batch. Use another stage."
                     )
                 needed.add(i)
                 pending += computation.reads.values()
@@ -326,8 +327,8 @@ def _batches(computation: Computation) -> list[tuple[int, Batch]]:
 
 
 def _can_be_kept(computation: Computation) -> bool:
-    """Whether it is one tensor in which images can be told apart, or a constant. What a layer that folds windows into the
-    batch makes is neither."""
+    """Whether it is one tensor in which images can be told apart, or a constant. What a layer that folds windows into
+    the batch makes is neither."""
     sizes = [size for _, size in _batches(computation)]
     is_tensor = computation.step.node is None or computation.step.node.shape is not None
     return is_tensor and sizes in ([], [Batch(1)])

@@ -1,7 +1,8 @@
-"""A subnetwork or a cascade as a file that runs without this package: a `torch.export` program (`.pt2`) or ONNX (`.onnx`).
+"""A subnetwork or a cascade as a file that runs without this package: a `torch.export` program (`.pt2`) or ONNX
+(`.onnx`).
 
-With the network goes what there is to know about it, as JSON: what it is made of, what input it takes, what it costs and
-how good it is. `read_about` reads that from a file and nothing else."""
+With the network goes what there is to know about it, as JSON: what it is made of, what input it takes, what it costs
+and how good it is. `read_about` reads that from a file and nothing else."""
 
 import importlib
 import io
@@ -61,9 +62,9 @@ def export(
 ) -> dict[str, Any]:
     """Write a subnetwork to a file of its own, for any batch size from 1.
 
-    The file is read back and compared with `subnetwork.module()` on two batches before it is put in place: a `.pt2` file
-    gives the same bits, an `.onnx` file under ONNX Runtime the same up to 1e-5 of the largest output. It appears whole
-    or not at all.
+    The file is read back and compared with `subnetwork.module()` on two batches before it is put in place: a `.pt2`
+    file gives the same bits, an `.onnx` file under ONNX Runtime the same up to 1e-5 of the largest output. It appears
+    whole or not at all.
 
     A `.pt2` file needs torch alone: `torch.export.load(path).module()(images)`. It holds no pickle, and therefore no
     example input; but `torch.export.load` unpickles what it finds in a file, so load none from a source you do not
@@ -101,8 +102,8 @@ def export_cascade(
     A loaded `.pt2` file has its thresholds as buffers: `module.threshold1.fill_(0.9)` changes one.
 
     :param path, classes, metrics: as in `export`.
-    :return: what was written about the cascade. Beside what there is for a subnetwork, `cascade` says what its stages are,
-        and after which threshold each of them runs. `multiply_adds` are those of the worst case.
+    :return: what was written about the cascade. Beside what there is for a subnetwork, `cascade` says what its stages
+        are, and after which threshold each of them runs. `multiply_adds` are those of the worst case.
     """
     check_path(path)
     _warn_if_not_fitted(cascade.stages)
@@ -132,8 +133,8 @@ def _expected(network: "Subnetwork | Cascade", module: nn.Module) -> list[tuple[
     expected = [module(batch.clone()) for batch in batches]
     if not all(output.isfinite().all() for output in expected):
         raise ValueError(
-            f"{network} cannot be exported: it gives NaN or infinite values for noise in [0, 1], so that no file can be "
-            "compared with it."
+            f"{network} cannot be exported: it gives NaN or infinite values for noise in [0, 1], so that no file can "
+            "be compared with it."
         )
     return list(zip(batches, expected, strict=True))
 
@@ -228,8 +229,8 @@ def describe_cascade(
     classes: Sequence[str] | None = None,
     metrics: Mapping[str, Mapping[str, float]] | None = None,
 ) -> dict[str, Any]:
-    """What there is to know about a cascade, as `describe` does for a subnetwork; `cascade` holds its stages, each with the
-    multiply-adds for an image that gets there and, where it is known, the fraction of images that does."""
+    """What there is to know about a cascade, as `describe` does for a subnetwork; `cascade` holds its stages, each with
+    the multiply-adds for an image that gets there and, where it is known, the fraction of images that does."""
     steps = [computation.step for computation in Sharing(cascade.stages).computations]
     links = dict.fromkeys(link for stage in cascade.stages for link in stage.links)
     make_head = cascade.stages[0].make_head
@@ -369,8 +370,8 @@ def _compare(
         allowed = tolerance * output.abs().max().item()
         if not difference <= allowed:
             raise ValueError(
-                f"{path} was not written: for {len(output)} samples what was to be written differs from the subnetwork by "
-                f"up to {difference:.3g}, more than {allowed:.3g}. The other format may do."
+                f"{path} was not written: for {len(output)} samples what was to be written differs from the subnetwork "
+                f"by up to {difference:.3g}, more than {allowed:.3g}. The other format may do."
             )
 
 
@@ -393,8 +394,8 @@ def _write_onnx(program: torch.export.ExportedProgram, about: str, path: Path) -
         model = torch.onnx.export(program, dynamo=True, verbose=False, **names).model_proto
     except Exception as error:
         raise ValueError(
-            f"this subnetwork cannot be exported as ONNX: torch.onnx failed with {first_lines(error, 2)}. The whole message "
-            "is in the exception's cause. Use .pt2."
+            f"this subnetwork cannot be exported as ONNX: torch.onnx failed with {first_lines(error, 2)}. The whole "
+            "message is in the exception's cause. Use .pt2."
         ) from error
     _name_batch(model.graph)
     for part in [*model.graph.node, *model.graph.value_info, *model.graph.input, *model.graph.output]:

@@ -1,4 +1,5 @@
-"""What several subnetworks of one space have in common: which of their steps compute the same, and what they cost together."""
+"""What several subnetworks of one space have in common: which of their steps compute the same, and what they cost
+together."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -105,6 +106,6 @@ def check_one_space(subnetworks: Sequence[Subnetwork]) -> None:
             raise TypeError(f"subnetworks are expected, such as supernet.subnetwork(x), not {subnetwork!r}.")
         if subnetwork.space is not subnetworks[0].space:
             raise ValueError(
-                f"{subnetwork!r} and {subnetworks[0]!r} are of different spaces, and have nothing in common. Take both from "
-                "one supernet."
+                f"{subnetwork!r} and {subnetworks[0]!r} are of different spaces, and have nothing in common. Take both "
+                "from one supernet."
             )

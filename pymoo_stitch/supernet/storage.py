@@ -331,7 +331,8 @@ def _check_nodes(
                 fits = isinstance(result, torch.Tensor) and (tuple(result.shape), result.dtype) == said
             if not fits or (batch == 1 and cost != node.cost):  # what no sample changes is counted once
                 raise ValueError(
-                    f"node {node.name!r} of network {name} does not give what the file says: {said}, {node.cost} multiply-adds"
+                    f"node {node.name!r} of network {name} does not give what the file says: {said}, {node.cost} "
+                    "multiply-adds"
                 )
 
 
@@ -394,7 +395,8 @@ def _torch(name: Any, types: Any) -> Any:
 def _fields(item: Any, what: str, *names: str) -> None:
     if not isinstance(item, dict) or set(item) != set(names):
         raise ValueError(
-            f"{what} has the fields {sorted(item) if isinstance(item, dict) else type(item).__name__}, not {sorted(names)}"
+            f"{what} has the fields {sorted(item) if isinstance(item, dict) else type(item).__name__}, not "
+            f"{sorted(names)}"
         )
 
 

@@ -126,12 +126,12 @@ class Subnetwork(ABC):
 
     def recalibrate(self, images: Any, **options: Any) -> "Recalibration":
         """Give the batch norms after a stitch the mean and variance of what they read in this subnetwork. They were
-        computed for tensors that no stitch had been at. Stitches and all other weights stay, and so do the space and its
-        other subnetworks: the statistics are this subnetwork's own, and `module()` has them.
+        computed for tensors that no stitch had been at. Stitches and all other weights stay, and so do the space and
+        its other subnetworks: the statistics are this subnetwork's own, and `module()` has them.
 
         It mostly helps where many stitches follow one another, but not always. Measure it on images that were not used
-        for it, and call `undo_recalibration()` where it does not. After `retrain`, not before. A second call begins with
-        the statistics of the networks again.
+        for it, and call `undo_recalibration()` where it does not. After `retrain`, not before. A second call begins
+        with the statistics of the networks again.
 
         :param images: as in `Supernet.fit`.
         :param options: those of `fitting.recalibrate`.

@@ -28,7 +28,9 @@ class Supernet(Space):
     """Networks, links between their taps, and at each tap with links arriving a switch: its consumers read the original
     tensor or one of the links.
 
-    >>> small, large = (nn.Sequential(nn.Conv2d(3, n, 3), nn.ReLU(), nn.Flatten(), nn.Linear(36 * n, 2)) for n in (4, 8))
+    >>> def network(n):
+    ...     return nn.Sequential(nn.Conv2d(3, n, 3), nn.ReLU(), nn.Flatten(), nn.Linear(36 * n, 2))
+    >>> small, large = network(4), network(8)
     >>> supernet = Supernet.build([small, large], torch.rand(1, 3, 8, 8))
     >>> supernet
     Supernet(sequential_402, sequential_802; 3 matches, 8 variables)
@@ -228,7 +230,8 @@ class Supernet(Space):
         return self.summary()
 
     def __repr__(self) -> str:
-        return f"Supernet({', '.join(network.name for network in self.networks)}; {self.n_matches} matches, {self.n_var} variables)"
+        names = ", ".join(network.name for network in self.networks)
+        return f"Supernet({names}; {self.n_matches} matches, {self.n_var} variables)"
 
     @cached_property
     def structure(self) -> bytes:

@@ -10,7 +10,7 @@ import torch
 
 from ..network import Batch, Node, Ref, leaves, mean, resolver, substitute
 
-# -------------------------------------------------------------------------------------------------------------- programs
+# ------------------------------------------------------------------------------------------------------------- programs
 
 
 Run = Callable[[list[Any], int], Any]
@@ -135,7 +135,7 @@ def compiled(
     return call_with_varying_names if varies(node.kwargs) else call
 
 
-# ----------------------------------------------------------------------------------------------------------------- plans
+# ---------------------------------------------------------------------------------------------------------------- plans
 
 
 class _Memory:
@@ -169,8 +169,8 @@ class Plan:
     """Several subnetworks, each operation on the same inputs once.
 
     `numbers` are those of the subnetworks in the list they came from, `cost` the multiply-adds for one image, and
-    `memory` the bytes that a batch takes at most: its tensors, and a quarter more for scratch space inside operations and
-    for what the allocator wastes."""
+    `memory` the bytes that a batch takes at most: its tensors, and a quarter more for scratch space inside operations
+    and for what the allocator wastes."""
 
     def __init__(self, programs: Sequence[Program]):
         self.programs = programs

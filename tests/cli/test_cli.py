@@ -62,7 +62,7 @@ def process(*arguments, **options):
     return subprocess.Popen([sys.executable, "-m", "pymoo_stitch", *map(str, arguments)], env=environment, **options)
 
 
-# ------------------------------------------------------------------------------------------------------------ what works
+# ----------------------------------------------------------------------------------------------------------- what works
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -301,7 +301,7 @@ def test_to_retrain_without_images_names_the_argument_that_provides_them(pair):
         commands._calibration_images(problem, "retrain")
 
 
-# -------------------------------------------------------------------------------------------------------- what goes wrong
+# ------------------------------------------------------------------------------------------------------ what goes wrong
 
 
 @pytest.mark.parametrize(

@@ -217,7 +217,7 @@ def test_a_run_ends_at_what_cannot_be_written_and_keeps_what_was(tmp_path, name)
     assert sequence(tmp_path / "journal", "workers" in name) == whole
 
 
-# ------------------------------------------------------------------------------------------------------- cut and resumed
+# ------------------------------------------------------------------------------------------------------ cut and resumed
 
 
 @pytest.mark.parametrize("name", SEARCHES)

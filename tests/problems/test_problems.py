@@ -223,7 +223,8 @@ def test_digits(digits):
         (cheap, worst), (dear, _), (ensemble, best) = digits.references(split).get("F")
         assert cheap < dear < ensemble
         assert worst > best + 2 * np.sqrt(0.1 / sizes[split])
-    # Training rounds differently on other processors, so how far apart the networks are is judged on all images together.
+    # Training rounds differently on other processors, so how far apart the networks are is judged on all images
+    # together.
     weights = np.array([sizes["validation"], sizes["selection"]])
     worst, middle, best = (
         weights @ [digits.references(s).get("F")[:, 1] for s in ("validation", "selection")] / weights.sum()
@@ -492,7 +493,8 @@ def picture(path, seed, size=(40, 36)):
 
 @pytest.fixture
 def imagenet(tmp_path, cache, monkeypatch):
-    """ImageNet, its bounding boxes and ImageNetV2 in small: three classes, and two small networks in place of the pair."""
+    """ImageNet, its bounding boxes and ImageNetV2 in small: three classes, and two small networks in place of the
+    pair."""
     from pymoo_stitch.problems import imagenet as module
 
     monkeypatch.setitem(module.PAIRS, "imagenet-b", ("test_resnet", "test_efficientnet"))

@@ -93,7 +93,8 @@ def test_the_gap_to_the_best_of_all_acyclic_matchings_is_small():
         assert nx.is_directed_acyclic_graph(contracted(first, second, found))
         gaps.append(best_of_all_acyclic(first, second, compatible) - len(found))
     print(
-        f"matches missed on {len(gaps)} pairs of random graphs: {dict(zip(*np.unique(gaps, return_counts=True), strict=True))}"
+        f"matches missed on {len(gaps)} pairs of random graphs: "
+        f"{dict(zip(*np.unique(gaps, return_counts=True), strict=True))}"
     )
     assert min(gaps) >= 0
     assert np.mean(gaps) < 0.75

@@ -30,7 +30,7 @@ def subnetworks(space, seed, count, density=0.2):
     return [space.subnetwork(rng.random(space.n_var) < density) for _ in range(count)]
 
 
-# ------------------------------------------------------------------------------------------------- the slow, obvious way
+# ------------------------------------------------------------------------------------------------ the slow, obvious way
 
 
 def top(answer):
@@ -260,7 +260,7 @@ def test_a_module_holds_each_weight_once(pair):
     assert not own.training
 
 
-# ------------------------------------------------------------------------------------------------------------------ cost
+# ----------------------------------------------------------------------------------------------------------------- cost
 
 
 @ANY
@@ -293,7 +293,7 @@ def test_joint_costs_are_those_of_cascades(supernet, seed, density):
     assert (joint.cumulative(rows)[:, 3] == joint.pairs[rows[:, 0], rows[:, 1]]).all()
 
 
-# ------------------------------------------------------------------------------------------------------- names and errors
+# ----------------------------------------------------------------------------------------------------- names and errors
 
 
 def test_keys_are_canonical(pair, residual, gated):
@@ -365,7 +365,7 @@ def test_wrong_stages_are_refused(pair, pool):
             Cascade([first, second], [0.5], fractions=fractions)
 
 
-# ----------------------------------------------------------------------------------------------------------------- files
+# ---------------------------------------------------------------------------------------------------------------- files
 
 
 def some_deferred(stages, images):

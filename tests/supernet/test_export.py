@@ -245,7 +245,7 @@ def test_a_program_holds_no_pickle(pair, tmp_path):
             assert not any(item["use_pickle"] for item in json.loads(text)["config"].values())
 
 
-# ---------------------------------------------------------------------------------------------------- what it says of it
+# --------------------------------------------------------------------------------------------------- what it says of it
 
 
 def test_it_says_what_it_is(pair, tmp_path):
@@ -404,7 +404,7 @@ def test_more_than_onnx_holds_is_refused(pair, tmp_path, monkeypatch):
     assert not os.listdir(tmp_path)
 
 
-# ------------------------------------------------------------------------------------------------------ reading about it
+# ----------------------------------------------------------------------------------------------------- reading about it
 
 
 def test_damaged_files_are_refused(exported, tmp_path, suffix):

@@ -147,7 +147,7 @@ def test_every_sort_of_argument_comes_back(tmp_path, images):
     assert torch.equal(loaded.subnetwork(x).module()(images), supernet.subnetwork(x).module()(images))
 
 
-# --------------------------------------------------------------------------------------------------------- damaged files
+# -------------------------------------------------------------------------------------------------------- damaged files
 
 
 def test_a_missing_file_or_folder_is_named(pair, tmp_path):
@@ -227,7 +227,7 @@ def test_a_process_killed_while_saving_leaves_the_old_file(pair, tmp_path):
     assert path.read_bytes() == before
 
 
-# --------------------------------------------------------------------------------------------------------- hostile files
+# -------------------------------------------------------------------------------------------------------- hostile files
 
 
 def read(path):
@@ -388,7 +388,8 @@ def test_altered_tensors_are_refused(tmp_path):
 @pytest.mark.parametrize(
     "op",
     [
-        "aten.from_file.default", "aten.relu_.default", "aten.rand.default", "os.system", "getattr", "eval", "builtins.exec.default",
+        "aten.from_file.default", "aten.relu_.default", "aten.rand.default", "os.system", "getattr", "eval",
+        "builtins.exec.default",
         "aten.__init__.default", "aten.relu", "aten.relu.default.default", "prims.device_put.default", "",
     ],
 )  # fmt: skip

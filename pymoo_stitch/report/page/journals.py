@@ -20,8 +20,8 @@ _BINS = 60
 def document(runs: Sequence[Run], scale: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Runs of one problem, one or more, as JSON takes it. Errors are the second objective: less is better.
 
-    :param scale: what results are compared with (`StitchProblem.scale`); by default what a journal says, or else what the
-        evaluations suggest.
+    :param scale: what results are compared with (`StitchProblem.scale`); by default what a journal says, or else what
+        the evaluations suggest.
     """
     scale = scale or next((run.about["scale"] for run in runs if run.about.get("scale")), None) or _guessed(runs)
     for run in runs:
@@ -92,8 +92,8 @@ def _run(label: str, run: Run, ref_point: np.ndarray, links: int | None, own_tim
 def _evaluations(run: Run, links: int | None) -> dict[str, list]:
     """Columns, one value per evaluation; None for what is not known. Columns that have no values are left out.
 
-    `excluded` says why an evaluation is on no front: "bounded" if it stopped since it could no longer matter, and its error is an
-    estimate; "failed" if it failed or does not meet the constraints."""
+    `excluded` says why an evaluation is on no front: "bounded" if it stopped since it could no longer matter, and its
+    error is an estimate; "failed" if it failed or does not meet the constraints."""
     reasons = [
         "bounded" if bounded else None if sound else "failed"
         for bounded, sound in zip(run.is_bounded, run.is_sound, strict=True)

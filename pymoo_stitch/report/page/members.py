@@ -1,4 +1,5 @@
-"""What a page shows of a report, as data: what only networks and images can tell of the networks that were evaluated again."""
+"""What a page shows of a report, as data: what only networks and images can tell of the networks that were evaluated
+again."""
 
 import shlex
 from pathlib import Path
