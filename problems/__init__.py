@@ -46,8 +46,7 @@ SUMMARIES = {
     "cifar10": "ResNet-20 and ResNet-56 trained on CIFAR-10, from files in a folder.",
     "imagenet-a": "Pair (a) of the paper: timm's ResNet-152 and EfficientNet-B4 on ImageNet, at 224.",
     "imagenet-b": "Pair (b) of the paper: timm's ResNet-50 and ResNeXt-50 (32×4d) on ImageNet, at 224.",
-    "voc": "The paper's segmentation pair: torchvision's DeepLabV3 with MobileNetV3-Large and ResNet-50 on PASCAL VOC, "
-    "at 520.",
+    "voc": "The paper's segmentation pair: DeepLabV3 with MobileNetV3-Large and ResNet-50 on PASCAL VOC, at 520.",
 }
 """The first lines of their docstrings, for who does not want to wait until they are imported."""
 

@@ -58,8 +58,7 @@ def problem(
     pretrained: bool = True,
     supernet: Path | None = None,
 ) -> StitchProblem:
-    """The paper's segmentation pair: torchvision's DeepLabV3 with MobileNetV3-Large and ResNet-50 on PASCAL VOC, at
-    520.
+    """The paper's segmentation pair: DeepLabV3 with MobileNetV3-Large and ResNet-50 on PASCAL VOC, at 520.
 
     Stitches are fitted on VOC 2012 train, validation images are the first of VOC 2012 val, selection images those that
     follow, which the paper does not use, test images are VOC 2007 test; the metric is the mean accuracy of an image's
