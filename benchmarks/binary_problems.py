@@ -86,7 +86,7 @@ class BestOfTraps(Binary):
 
 
 class TwoChains(Binary):
-    """A synthetic stitching space: two chains of layers with a switch in each behind every layer, and one for the
+    """A synthetic stitching space: two chains of layers with a switch in each after every layer, and one for the
     output.
 
     Variables 2k and 2k+1 say that what follows layer k in the first and in the second chain reads the stitch from the
@@ -113,7 +113,7 @@ class TwoChains(Binary):
         return f / self.hv_ref_point
 
     def chains(self, x):
-        """The chains behind the last layer that the output reads."""
+        """The chains after the last layer that the output reads."""
         return [1] if x[-2] else [0, 1] if x[-1] else [0]
 
     def routes(self, x):

@@ -102,7 +102,7 @@ def alone(problem, X):
 
 
 def grouped(problem, name, X):
-    """One at a time against together, before and behind: multiply-adds and time."""
+    """One at a time against together, before and after: multiply-adds and time."""
     together, F = evaluated(problem, X)
     single = [evaluated(problem, x[None]) for x in tqdm(X, desc=name, leave=False)]
     again, _ = evaluated(problem, X)

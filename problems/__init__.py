@@ -60,8 +60,8 @@ def get_problem(name: str | os.PathLike, **options: Any) -> "StitchProblem":
 
     :param name: one of `PROBLEMS`, or the path of a `.py` file that defines `problem(**options)`, which gives a
         `StitchProblem`. The file is imported: it is code, and executed as such.
-    :param options: those of the problem. What was given is in the problem's `origin`, so they are text, numbers, truth
-        values, paths or None.
+    :param options: those of the problem. What was given is in the problem's `origin`, so they are text, numbers,
+        booleans, paths or None.
     """
     from ..problem import StitchProblem
 

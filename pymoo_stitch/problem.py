@@ -271,7 +271,7 @@ class StitchProblem(Problem):
         ]
 
     def head(self, subnetwork: Subnetwork) -> nn.Module | None:
-        """The task's head for a subnetwork, which its `export` puts behind it; None if the task has none."""
+        """The task's head for a subnetwork, which its `export` puts after it; None if the task has none."""
         heads = self.heads([subnetwork])
         if heads == [None]:
             raise ValueError(
@@ -311,7 +311,7 @@ class StitchProblem(Problem):
 
     @cached_property
     def hv_ref_point(self) -> np.ndarray:
-        """The reference point of the hypervolume, in units of F: 1.1 times the cost of the dearest reference, and the
+        """The reference point of the hypervolume, in units of F: 1.1 times the cost of the most expensive reference, and the
         error of the worst one, rounded up to a multiple of 0.1 ([G] 15)."""
         worst = self.references().get("F").max(axis=0)
         return np.array([1.1 * worst[0], max(0.1, math.ceil(round(10 * worst[1], 6)) / 10)])

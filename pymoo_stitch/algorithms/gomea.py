@@ -157,7 +157,7 @@ class LKGOMEA(GOMEA):
     >>> len(result.archive) >= len(result.F) >= 1
     True
 
-    The neighbourhood is the k nearest by Hamming distance, k = ⌈n/m⌉ with m drawn anew from 1 to n/c. It changes
+    The neighbourhood is the k nearest by Hamming distance, k = ⌈n/m⌉ with m drawn again from 1 to n/c. It changes
     quickly: within a GOM, both are found again after every n_var/4 evaluations, and subsets that were tried are left
     out.
     """

@@ -182,7 +182,7 @@ class Journal:
             text = str(error)
             remedies = {
                 "full": "There is no room left on the disk. Make room",
-                "disk I/O": "The disk cannot be written to. Make room, or mend it",
+                "disk I/O": "The disk cannot be written to. Make room, or fix the disk",
                 "readonly": "It may not be written to. Change its permissions",
                 "unable to open": "It may not be written there. Choose another folder",
                 "locked": "Another process holds it. End that",
@@ -190,9 +190,9 @@ class Journal:
             }
             if "not a database" in text:
                 raise JournalError(f"{self.path} is not a journal, or is damaged. Name another file.") from error
-            remedy = next((advice for sign, advice in remedies.items() if sign in text), "Mend that")
+            remedy = next((advice for sign, advice in remedies.items() if sign in text), "Fix this")
             after = (
-                f"{remedy}, and start the same run again: it goes on behind the last evaluation that was committed."
+                f"{remedy}, and start the same run again: it goes on after the last evaluation that was committed."
                 if self._writes
                 else f"{remedy}."
             )

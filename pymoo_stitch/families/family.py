@@ -29,7 +29,7 @@ MOST = 100_000
 
 class Family(Space):
     """The networks of a supernet whose links lead fast-to-slow: each network alone, an *anchor*, and all that begin in
-    one and end in a dearer one. Networks have ids from 0, in the order of cost; of equal cost, those with fewer
+    one and end in a more expensive one. Networks have ids from 0, in the order of cost; of equal cost, those with fewer
     stitches first, then in the order of their genotypes.
 
     >>> import timm
@@ -51,9 +51,9 @@ class Family(Space):
     beyond the last id counts back from there. So codes that differ in a bit that matters little are networks of similar
     cost. The *open* space, with every combination of links, is the family's `supernet`.
 
-    :param supernet: whose links lead from cheaper to dearer networks. Those of kind `identity` are no stitches: they
+    :param supernet: whose links lead from cheaper to more expensive networks. Those of kind `identity` are no stitches: they
         are switched on in every network that uses a stitch, where it meets them, and in no anchor.
-    :param chains: whether networks with several stitches, one behind another, are listed. By default they are if some
+    :param chains: whether networks with several stitches, one after another, are listed. By default they are if some
         link joins networks that are not neighbours in cost, as `pairs="all"` makes them.
     """
 
@@ -67,7 +67,7 @@ class Family(Space):
         if not steps or min(steps) < 1:
             wrong = next((link for link, step in zip(_stitches(supernet), steps, strict=True) if step < 1), None)
             raise ValueError(
-                f"a family's links lead from a cheaper network to a dearer one, but {wrong} does not."
+                f"a family's links lead from a cheaper network to a more expensive one, but {wrong} does not."
                 if wrong
                 else "a family needs links, and this supernet has none. Use Family.build, or family_links."
             )
@@ -99,7 +99,7 @@ class Family(Space):
 
         :param networks, example_input, normalize, output, progress: as in `Supernet.build`.
         :param window, stride, pairs, kind, blocks: as in `family_links`.
-        :param final_norm: False leaves out the norm behind the last block in all networks but the anchors, as the
+        :param final_norm: False leaves out the norm after the last block in all networks but the anchors, as the
             published code of [SN] does; for comparisons with it.
         """
         check_options(pairs, kind)
@@ -128,12 +128,12 @@ class Family(Space):
         return int(id)
 
     def at_most(self, multiply_adds: float) -> int:
-        """The id of the dearest network that costs at most that."""
+        """The id of the most expensive network that costs at most that."""
         return dearest(self.costs, multiply_adds)
 
     @cached_property
     def anchors(self) -> dict[str, int]:
-        """The id of each network alone, by its name, from the cheapest to the dearest."""
+        """The id of each network alone, by its name, from the cheapest to the most expensive."""
         alone = {name: x.tobytes() for name, x in self.supernet.references.items()}
         ids = {x.tobytes(): id for id, x in enumerate(self.genotypes)}
         return {network.name: ids[alone[network.name]] for network in _by_cost(self.supernet.networks)}
@@ -168,7 +168,7 @@ class Family(Space):
         return self.supernet.fit(images, **{"genotypes": self.genotypes} | options)
 
     def finetune(self, images: Any, **options: Any) -> FitReport:
-        """[SN]: train all stitches together, at each step in one of the listed networks, taught by the dearest anchor
+        """[SN]: train all stitches together, at each step in one of the listed networks, taught by the most expensive anchor
         as it was before.
 
         :param images: as in `Supernet.fit`.

@@ -30,7 +30,7 @@ class Switchable(nn.Module):
     >>> network(torch.rand(5, 1, 8, 8)).shape
     torch.Size([5, 10])
 
-    :param subnetworks: of one space, by their ids; those of a list are numbered. The dearest is selected first.
+    :param subnetworks: of one space, by their ids; those of a list are numbered. The most expensive is selected first.
     :param device: where the weights are held; the CPU by default. `to(device)` moves them as those of any module.
     """
 
@@ -73,7 +73,7 @@ class Switchable(nn.Module):
         return self
 
     def at_most(self, multiply_adds: float) -> "Switchable":
-        """Run the dearest subnetwork that costs at most that from now on."""
+        """Run the most expensive subnetwork that costs at most that from now on."""
         return self.select(self.ids[dearest(self.costs, multiply_adds)])
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:

@@ -90,7 +90,7 @@ class Execution:
         stitches: Modules,
         before: Mapping[int, torch.Tensor] | None = None,
     ) -> torch.Tensor:
-        """What a subnetwork gives; gradients reach the stitches, through the networks behind them.
+        """What a subnetwork gives; gradients reach the stitches, through the networks after them.
 
         :param before: what `before_stitches` returned for these images, so that it is not computed again.
         """

@@ -98,7 +98,7 @@ def finetune(
     seed: int = 0,
     progress: bool | None = None,
 ) -> FitReport:
-    """[SN]: at each step select a random subnetwork and train the stitches it uses, so that stitches behind one another
+    """[SN]: at each step select a random subnetwork and train the stitches it uses, so that stitches after one another
     learn to live with each other's errors. The networks stay as they are, unless `networks` is given.
 
     :param genotypes: select one of these at each step, all equally often; of those in which there is nothing to train,
@@ -264,7 +264,7 @@ def _random_subnetwork(supernet: "Supernet", rng: np.random.Generator) -> "Subne
 
 @contextmanager
 def _learning(stitches: nn.ModuleDict, names: Iterable[str]) -> Iterator[None]:
-    """Stitches of these names in training mode inside; all in eval mode and on the CPU behind it, whatever happens."""
+    """Stitches of these names in training mode inside; all in eval mode and on the CPU after it, whatever happens."""
     for name in names:
         stitches[name].train()
     try:

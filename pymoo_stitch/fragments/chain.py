@@ -1,4 +1,4 @@
-"""Chains: fragments one behind another, as a network ([SF])."""
+"""Chains: fragments one after another, as a network ([SF])."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Chain(Subnetwork):
-    """Fragments of a pool one behind another. Whatever needs no stitch is known at once; stitches are fitted, one after
+    """Fragments of a pool one after another. Whatever needs no stitch is known at once; stitches are fitted, one after
     another on the chain so far, when they are first asked for."""
 
     space: "Pool"
@@ -111,7 +111,7 @@ class Chain(Subnetwork):
 
     def fused(self, name: str = "chain") -> Network:
         """The chain as a network of its own, batch norms folded into the convolutions before them, and each stitch
-        fused into the layers behind it where that is exact: see `fusing.fused`. Its `difference` is that from
+        fused into the layers after it where that is exact: see `fusing.fused`. Its `difference` is that from
         `module()` on two images."""
         found = fused(folded(as_network(self, name)))
         images = self.space.images[:2]

@@ -1,4 +1,4 @@
-"""Networks cut into fragments at the tensors where a linear map can be fused into the layers behind ([SF])."""
+"""Networks cut into fragments at the tensors where a linear map can be fused into the layers after ([SF])."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -50,7 +50,7 @@ class Fragment:
 
     @cached_property
     def parameters(self) -> int:
-        """How many numbers it holds, with each batch norm behind a convolution folded into it. Those of other norms are
+        """How many numbers it holds, with each batch norm after a convolution folded into it. Those of other norms are
         four for each channel: running statistics count, as they do in a file; a normalisation of the input does not."""
         own = {node.name: node for node in self.nodes if node.path is not None}
         folded = {norm: name for norm, name in foldable(self.network).items() if norm in own}
@@ -96,7 +96,7 @@ def fusible_cuts(network: Network) -> list[Tap]:
             readers.setdefault(name, []).append(node)
 
     def layers(name: str) -> Iterator[tuple[Node, str]]:
-        """Who reads a tap, and by which name: behind views, unless a view is a tap itself."""
+        """Who reads a tap, and by which name: after views, unless a view is a tap itself."""
         for node in readers.get(name, ()):
             if node.name not in taps and network.is_alias(node):
                 yield from layers(node.name)

@@ -108,7 +108,7 @@ class Pool(Space):
         x: np.ndarray | None = None,
         active: np.ndarray | None = None,
     ) -> Chain:
-        """The network that these fragments are, one behind another.
+        """The network that these fragments are, one after another.
 
         :param restitch: also put a stitch between fragments that follow one another in their network.
         :param x, active: the genotype of another space that selects this chain, and which of its variables matter;
@@ -185,7 +185,7 @@ class Pool(Space):
 
     @cached_property
     def max_cost(self) -> int:
-        """The multiply-adds of all fragments, each with the dearest stitch before it: more than those of any chain."""
+        """The multiply-adds of all fragments, each with the most expensive stitch before it: more than those of any chain."""
 
         def dearest_stitch(second: Fragment) -> int:
             links = [self.joints.link(first, second) for first in self.fragments if self.joins(first, second)]

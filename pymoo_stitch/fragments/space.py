@@ -15,7 +15,7 @@ from .pool import Pool
 
 class ChainSpace(Space):
     """At the end of each fragment a switch: the chain goes on with the next fragment of the same network, or with
-    another fragment through a stitch. A genotype has one boolean per such *jump*, and behind them one for each network
+    another fragment through a stitch. A genotype has one boolean per such *jump*, and after them one for each network
     but the first, which says where the chain starts. A switch takes the first of its jumps whose variable is 1, and
     goes on in the same network if none is; so the all-zero genotype is the first network, untouched.
 
@@ -117,7 +117,7 @@ class ChainSpace(Space):
         return target.is_end or (len(chain) < self.length - 1 and target not in chain)
 
     def _may_jump(self, chain: Sequence[Fragment], target: Fragment) -> bool:
-        """Whether the chain has room for a fragment, and comes to an end behind it."""
+        """Whether the chain has room for a fragment, and comes to an end after it."""
         if not self._has_room(chain, target):
             return False
         longer = [*chain, target]
@@ -176,7 +176,7 @@ def _jumps(chain: Chain) -> list[tuple[Fragment, Fragment]]:
 
 
 def _end_behind(pool: Pool, fragment: Fragment) -> Fragment | None:
-    """The last fragment with which a chain can end behind a fragment, that of its own network if possible."""
+    """The last fragment with which a chain can end after a fragment, that of its own network if possible."""
     ends = [pool[fragment.network.name][-1], *(end for end in pool.fragments if end.is_end)]
     return next((end for end in ends if pool.joins(fragment, end)), None)
 

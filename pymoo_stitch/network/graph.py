@@ -206,7 +206,7 @@ class GraphBuilder:
 
 
 def _may_overwrite(node: fx.Node) -> bool:
-    """Whether an operation can write its result over its first input: an activation or sum behind an operation that
+    """Whether an operation can write its result over its first input: an activation or sum after an operation that
     makes a new tensor of the same shape which nobody else reads, and which no gradient needs. Networks are written so,
     and without it the module would be slower than the original."""
     if "node" not in node.meta or node.meta["node"].op not in IN_PLACE:

@@ -81,7 +81,7 @@ def default_name(module: nn.Module) -> str:
 
 
 def default_names(modules: Sequence[nn.Module]) -> list[str]:
-    """The default name of each; those that share one have the number of their parameters behind it: resnet_11_7M."""
+    """The default name of each; those that share one have the number of their parameters after it: resnet_11_7M."""
     names = [default_name(module) for module in modules]
     return [
         f"{name}_{_in_words(sum(p.numel() for p in module.parameters()))}" if names.count(name) > 1 else name
@@ -129,7 +129,7 @@ def _is_free(name: str) -> bool:
 
 
 def unique_name(name: str, taken: Container[str]) -> str:
-    """The name itself, or with the first number behind it that makes it new."""
+    """The name itself, or with the first number after it that makes it new."""
     number, unique = 1, name
     while unique in taken:
         number += 1
@@ -180,7 +180,7 @@ def _sequence(result: Any) -> Sequence[Any]:
 
 @contextmanager
 def _evaluating(module: nn.Module) -> Iterator[None]:
-    """Eval mode inside, every submodule's own mode again behind it, and every buffer as it was."""
+    """Eval mode inside, every submodule's own mode again after it, and every buffer as it was."""
     modes = [(part, part.training) for part in module.modules()]
     buffers = [(buffer, buffer.detach().clone()) for buffer in module.buffers()]
     module.eval()
@@ -469,7 +469,7 @@ class _Translator:
             self.values[call.name] = args[0]
             return
         is_batch_norm = op == "aten._native_batch_norm_legit_no_training.default"
-        if is_batch_norm:  # what batch_norm in eval mode has become; the two statistics behind the result are empty
+        if is_batch_norm:  # what batch_norm in eval mode has become; the two statistics after the result are empty
             op, args, value = "aten.batch_norm.default", (*args[:5], False, *args[5:7], True), value[0]
         elif op == "aten.batch_norm.default":
             args = (*args[:8], True)

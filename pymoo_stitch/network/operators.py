@@ -104,7 +104,7 @@ FRESH = {
 
 def lookup(op: str) -> Callable[..., Any]:
     """The function behind an operator's name; a ValueError for a name that is not allowed. Views become what also takes
-    a tensor that does not lie in memory as it did in its network: behind a stitch, channels may be last."""
+    a tensor that does not lie in memory as it did in its network: after a stitch, channels may be last."""
     if op == GETITEM:
         return operator.getitem
     if op not in OPERATORS:
@@ -126,7 +126,7 @@ def lookup_in_place(op: str) -> Callable[..., Any]:
 
 
 def is_alias(op: str, args: tuple[Any, ...]) -> bool:
-    """Whether an operator only shows its first input's values anew: a view, a copy, a padding by nothing."""
+    """Whether an operator only shows its first input's values again: a view, a copy, a padding by nothing."""
     return op in _ALIASES or (op == "aten.pad.default" and not any(args[1]))
 
 

@@ -24,7 +24,7 @@ the half of the images that it was not found on."""
 class Choice:
     """One cascade that was chosen, or a single network.
 
-    :param table: the chosen one, and behind it the plain one that was compared with it, as evaluated on all images
+    :param table: the chosen one, and after it the plain one that was compared with it, as evaluated on all images
         given.
     :param against: how the chosen one compares with the plain one on images that were not used to find it; None if it
         is the plain one.

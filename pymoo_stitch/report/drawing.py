@@ -190,7 +190,7 @@ def _empty_layout(parts: Sequence[Segment], networks: Sequence[Network], total: 
 
 
 def _place_block(layout: _Layout, parts: Sequence[Segment], i: int, left_out: bool) -> None:
-    """Behind the last block of its lane, with an outline between if nodes are left out there, and behind all blocks
+    """After the last block of its lane, with an outline between if nodes are left out there, and after all blocks
     it reads, be it through stitches."""
     name, reads = parts[i].network.name, parts[i].reads
     begin = layout.ends[name] + _GAP

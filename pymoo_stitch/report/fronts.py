@@ -53,7 +53,7 @@ def plot_fronts(
 ) -> Figure:
     """Multiply-adds against the metric, one panel for each split, with the networks to compare with ([G] 15).
 
-    Light shade is whatever dominates at least one of the networks, darker shade what dominates the dearest, as a rule
+    Light shade is whatever dominates at least one of the networks, darker shade what dominates the most expensive, as a rule
     the ensemble. Points that others of the same series dominate on that split, as happens when a front is evaluated
     again on test data, are small and hollow.
 
@@ -348,7 +348,7 @@ def _handles(panels: Sequence[_Panel], view: _View, styles: Mapping[str, dict[st
     if any((~on_front(F) & view.shows(F)).any() for panel in panels for F in panel.series.values()):
         handles.append(Line2D([], [], **_HOLLOW, color=GREY, marker="o", label="dominated on this split"))
     if dearest := {_dearest(panel.networks) for panel in panels if panel.networks}:
-        name = elided(dearest.pop(), 32) if len(dearest) == 1 else "the dearest"
+        name = elided(dearest.pop(), 32) if len(dearest) == 1 else "the most expensive"
         handles.append(Patch(color=_LIGHT, label="dominates a network"))
         handles.append(Patch(color=_DARKER, label=f"dominates {name}"))
     return handles

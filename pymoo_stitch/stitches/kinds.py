@@ -102,4 +102,4 @@ KINDS: dict[str, Kind] = {
 }
 """The kinds by name; yours are added as `KINDS["name"] = Kind(build, layouts)`. `linear` ([G]) is one affine map of the
 channels at every position, `matrix` ([SF]) the same without bias; `identity` leaves the values as they are, has nothing
-to fit and joins equal channels only; the others are those of [T], with normalisation before and behind."""
+to fit and joins equal channels only; the others are those of [T], with normalisation before and after."""

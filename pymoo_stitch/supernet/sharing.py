@@ -22,7 +22,7 @@ class Computation:
 
 class Sharing:
     """The steps of several subnetworks, those that compute the same taken together: the same operation with the same
-    weights on the same tensors. Behind a stitch that only one of two subnetworks has, they have no step in common.
+    weights on the same tensors. After a stitch that only one of two subnetworks has, they have no step in common.
 
     `computations` are all of them, each after those it reads; `of[i]` are the numbers of those of subnetwork i in the
     order in which they run, `results[i]` those whose mean is its output.
@@ -84,8 +84,8 @@ class JointCosts:
     def cumulative(self, stages: np.ndarray) -> np.ndarray:
         """The multiply-adds of the first, the first two, … candidates in each row together.
 
-        :param stages: candidates [n, stages], −1 behind the last of a row that has fewer.
-        :return: multiply-adds [n, stages] for one image; behind the last of a row they stay as they are.
+        :param stages: candidates [n, stages], −1 after the last of a row that has fewer.
+        :return: multiply-adds [n, stages] for one image; after the last of a row they stay as they are.
         """
         stages = np.asarray(stages)
         first, second = stages[:, 0], stages[:, 1:2]

@@ -148,7 +148,7 @@ class Subnetwork(ABC):
         """A plain module, in eval mode, that holds copies of what it uses and nothing else. Without a device it is on
         the CPU.
 
-        :param head: what to put behind it, such as `StitchProblem.head` gives."""
+        :param head: what to put after it, such as `StitchProblem.head` gives."""
         builder = GraphBuilder(device)
         output = self.write(builder)
         return builder.module(output if head is None else builder.call("head", head, output), "Subnetwork")

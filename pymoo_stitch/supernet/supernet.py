@@ -39,7 +39,7 @@ class Supernet(Space):
     >>> subnetwork.n_stitches, subnetwork.module()(torch.rand(5, 3, 8, 8)).shape
     (1, torch.Size([5, 2]))
 
-    A genotype has one boolean per link, in the order of `links`, and behind them one per network for the output switch:
+    A genotype has one boolean per link, in the order of `links`, and after them one per network for the output switch:
     the second network, the third, …, the ensemble of all (the mean of their outputs). A switch takes the first of its
     inputs whose variable is 1, the original if none is; so the all-zero genotype is the first network, untouched.
 

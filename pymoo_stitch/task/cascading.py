@@ -101,7 +101,7 @@ class Followed:
 
     @property
     def fractions(self) -> np.ndarray:
-        """What fraction of the images gets to each stage; behind the last that one does, nothing follows."""
+        """What fraction of the images gets to each stage; after the last that one does, nothing follows."""
         return np.array([(self.last >= stage).mean() for stage in range(self.last.max(initial=0) + 1)])
 
 
@@ -110,7 +110,7 @@ def follow(
 ) -> Followed:
     """What a cascade of candidates answers for each image.
 
-    :param stages: the candidates; one alone answers all images itself. −1 behind the last is left out.
+    :param stages: the candidates; one alone answers all images itself. −1 after the last is left out.
     :param thresholds: for each stage but the last.
     """
     stages = [int(stage) for stage in stages if stage >= 0]
@@ -157,9 +157,9 @@ def predict(
 class CascadeTable:
     """Cascades as arrays, a row for each; single networks are rows of one stage.
 
-    :param stages: candidates [n, stages], −1 behind the last.
-    :param thresholds: [n, stages − 1], float32, NaN behind the last.
-    :param fractions: what fraction of the images gets to each stage [n, stages], 0 behind the last.
+    :param stages: candidates [n, stages], −1 after the last.
+    :param thresholds: [n, stages − 1], float32, NaN after the last.
+    :param fractions: what fraction of the images gets to each stage [n, stages], 0 after the last.
     :param costs: expected multiply-adds for one image [n].
     :param values: the metric [n].
     :param metric: its name.

@@ -71,7 +71,7 @@ class Outcome:
 class Engine:
     """Evaluates subnetworks on one device, without gradients.
 
-    Convolutions run channels-last, and a batch norm behind a convolution is folded into it, unless others in the
+    Convolutions run channels-last, and a batch norm after a convolution is folded into it, unless others in the
     network read what lies between. Where a stitch reads it, the convolution is computed by itself as well: if it was
     not folded for some subnetworks and folded for others, these would share nothing from there on.
 
@@ -383,7 +383,7 @@ class Engine:
         )
 
     def _stitch(self, stitch: nn.Module) -> "Operation":
-        """A stitch may be fitted anew while the engine lives: its tensors' versions tell."""
+        """A stitch may be fitted again while the engine lives: its tensors' versions tell."""
         tensors = stitch.state_dict(keep_vars=True).values()
         version = [(tensor.data_ptr(), 0 if tensor.is_inference() else tensor._version) for tensor in tensors]
         if stitch not in self._stitches or self._stitches[stitch][0] != version:

@@ -64,7 +64,7 @@ class Program(NamedTuple):
 
 
 def needed(values: list[Value], result: int) -> list[Value]:
-    """Those values that the result needs, each behind what it reads, their reads numbered anew. One branch is finished
+    """Those values that the result needs, each after what it reads, their reads numbered again. One branch is finished
     before the next is begun: so little is alive at a time. (Folding has left convolutions unread.)"""
     place = {0: 0}
     ordered: list[Value] = []
@@ -193,7 +193,7 @@ class Plan:
         self._schedule(values, results)
 
     def _schedule(self, values: list[Value], results: dict[int, list[int]]) -> None:
-        """The steps one by one, each with what can be forgotten behind it, and the memory this takes."""
+        """The steps one by one, each with what can be forgotten after it, and the memory this takes."""
         readers = Counter(i for value in values for i in set(value.reads))
         last = {i: at for at, value in enumerate(values, 1) for i in value.reads}
         memory = _Memory()

@@ -938,7 +938,7 @@ def test_a_file_that_may_not_grow_costs_nothing_that_was_committed(tmp_path):
     path = tmp_path / "journal"
     code, _, errors = ended(start("GOMEA", path, BUDGET, "--file-size", 200_000))
     assert code == 1
-    assert "The disk cannot be written to. Make room, or mend it, and start the same run again" in errors
+    assert "The disk cannot be written to. Make room, or fix the disk, and start the same run again" in errors
     whole, result, _ = uninterrupted("GOMEA")
     before = sequence(path)
     assert before == whole[: len(before)]

@@ -704,7 +704,7 @@ def test_bad_input_is_named(family, networks, pyramids, pair):
         Family.build([load(Pyramid(width, [1, 2]), f"of{width}") for width in (2, 3)])
     with pytest.raises(ValueError, match="no blocks are found in"):
         Family.build(pair.networks)
-    with pytest.raises(ValueError, match="lead from a cheaper network to a dearer one, but"):
+    with pytest.raises(ValueError, match="lead from a cheaper network to a more expensive one, but"):
         Family(pair)
     with pytest.raises(ValueError, match="a family needs links"):
         Family(Supernet(networks, []))

@@ -28,7 +28,7 @@ ANY = settings(max_examples=15, deadline=None)
 
 
 class Plain(nn.Module):
-    """Convolutions with and without padding, dropout, and two linear layers behind a flattened image."""
+    """Convolutions with and without padding, dropout, and two linear layers after a flattened image."""
 
     def __init__(self, width=5):
         super().__init__()
