@@ -311,8 +311,8 @@ class StitchProblem(Problem):
 
     @cached_property
     def hv_ref_point(self) -> np.ndarray:
-        """The reference point of the hypervolume, in units of F: 1.1 times the cost of the most expensive reference, and the
-        error of the worst one, rounded up to a multiple of 0.1 ([G] 15)."""
+        """The reference point of the hypervolume, in units of F: 1.1 times the cost of the most expensive reference,
+        and the error of the worst one, rounded up to a multiple of 0.1 ([G] 15)."""
         worst = self.references().get("F").max(axis=0)
         return np.array([1.1 * worst[0], max(0.1, math.ceil(round(10 * worst[1], 6)) / 10)])
 

@@ -51,8 +51,8 @@ class Family(Space):
     beyond the last id counts back from there. So codes that differ in a bit that matters little are networks of similar
     cost. The *open* space, with every combination of links, is the family's `supernet`.
 
-    :param supernet: whose links lead from cheaper to more expensive networks. Those of kind `identity` are no stitches: they
-        are switched on in every network that uses a stitch, where it meets them, and in no anchor.
+    :param supernet: whose links lead from cheaper to more expensive networks. Those of kind `identity` are no stitches:
+        they are switched on in every network that uses a stitch, where it meets them, and in no anchor.
     :param chains: whether networks with several stitches, one after another, are listed. By default they are if some
         link joins networks that are not neighbours in cost, as `pairs="all"` makes them.
     """
@@ -168,8 +168,8 @@ class Family(Space):
         return self.supernet.fit(images, **{"genotypes": self.genotypes} | options)
 
     def finetune(self, images: Any, **options: Any) -> FitReport:
-        """[SN]: train all stitches together, at each step in one of the listed networks, taught by the most expensive anchor
-        as it was before.
+        """[SN]: train all stitches together, at each step in one of the listed networks, taught by the most expensive
+        anchor as it was before.
 
         :param images: as in `Supernet.fit`.
         :param options: those of `fitting.finetune`, lr being 1e-3; `networks=0.1` trains the networks too.

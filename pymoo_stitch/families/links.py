@@ -29,8 +29,8 @@ def family_links(
     Networks of one stage and equal depth: windows of `window` blocks at every `stride`-th block; each block of a window
     is joined with each other of the same window, those of one window share a stitch, and two blocks that are in several
     windows together belong to the first. Networks of several stages: the same inside each stage but the last, and only
-    from a block to later ones. Stages of unequal depth: block i of the more expensive network, of L₂ blocks, goes with block
-    ⌊i·L₁/L₂⌋ of the cheaper one, if that is an earlier one; links from one block share a stitch.
+    from a block to later ones. Stages of unequal depth: block i of the more expensive network, of L₂ blocks, goes with
+    block ⌊i·L₁/L₂⌋ of the cheaper one, if that is an earlier one; links from one block share a stitch.
 
     :param networks: of the same number of stages, alike in layout and size.
     :param pairs: `"neighbours"`: each network with the next more expensive one. `"all"`: with every more expensive one.

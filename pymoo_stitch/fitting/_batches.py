@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 
 HELD_OUT = 64
-"""How many images at most are kept from fitting to measure the stitches on."""
+"""The most images that are kept back from fitting, to measure the stitches on."""
 EVERY = 8
-"""One in so many is kept, so that there must be as many."""
+"""One in this many is kept back, so there must be at least as many."""
 
 PURPOSE = "a batch that stitches are to be fitted on"
 

@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 POSITIONS = 16
 ROWS = 1_024
-"""Where there are few images, more than `POSITIONS` of each are used, for so many rows."""
+"""Where there are few images, more than `POSITIONS` of each are used, to get this many rows."""
 PIECE = 16_000_000
-"""Images go through the networks as many at a time as have tensors of so many bytes: the C library keeps such blocks,
-and gives larger ones back to the system every time."""
+"""As many images go through the networks at a time as have tensors of this many bytes: the C library keeps such
+blocks, and returns larger ones to the system every time."""
 HELD_OUT_ROWS = 512
 """How many rows of the images kept back are looked at."""
 TRIED_IMAGES, MOST_STITCHES = 16, 8
-"""The degree is chosen on so many images at most, by half as many subnetworks with so many stitches at most."""
+"""The degree is chosen on at most this many images, by half as many subnetworks with at most this many stitches."""
 
 
 def least_squares(
@@ -45,8 +45,8 @@ def least_squares(
     device: torch.device | str | None = None,
     progress: bool | None = None,
 ) -> FitReport:
-    """Solve for each affine stitch what minimises the mean squared error between its output and the original tensor,
-    then restore the variance that this takes away.
+    """Find the weights of each affine stitch that minimise the mean squared error between its output and the original
+    tensor, then restore the variance that this takes away.
 
     Least squares predicts means: the output of a stitch varies less than the tensor it replaces, and each stitch after
     another loses more. So every output channel is scaled around its mean by R²^(−degree/2), where R² is the fraction of

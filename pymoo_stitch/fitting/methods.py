@@ -1,4 +1,4 @@
-"""Fitting: each stitch on its own gives, as nearly as it can, the tensor that it stands for."""
+"""Fitting: each stitch on its own reproduces, as well as it can, the tensor that it replaces."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace

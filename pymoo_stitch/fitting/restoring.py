@@ -1,4 +1,4 @@
-"""The variance that least squares takes away, given back."""
+"""Restores the variance that least squares takes away."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 DEGREES = (0.0, 0.5, 1.0)
 """What is tried where the degree is to be chosen."""
 LEAST = 1e-4
-"""No R² is taken to be smaller."""
+"""The smallest R² that is used."""
 PRIOR = 32
-"""A channel's R² is drawn towards that of the whole stitch as if by so many more rows."""
+"""A channel's R² is drawn towards that of the whole stitch, as if by this many more rows."""
 
 
 def adapter_of(stitch: nn.Module) -> Any:
@@ -66,8 +66,8 @@ class Restoration:
     def choose(
         self, execution: Execution, subnetworks: "Sequence[Subnetwork]", batches: Sequence[torch.Tensor]
     ) -> None:
-        """Restore to that degree with which subnetworks come nearest to the ensemble on batches of images; without
-        subnetworks, or where all are as far, to degree 1."""
+        """Restore to the degree with which subnetworks come nearest to the ensemble on batches of images; without
+        subnetworks, or where all are equally far, to degree 1."""
         supernet = execution.supernet
         ensemble = supernet.subnetwork(list(supernet.references.values())[-1])
         expected = [execution.run(ensemble, batch, self.stitches) for batch in batches]

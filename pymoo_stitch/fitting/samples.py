@@ -147,7 +147,7 @@ def source_rows(link: Link, stitch: Any, source: torch.Tensor, positions: int) -
 
 
 def target_rows(link: Link, target: torch.Tensor, positions: int) -> torch.Tensor:
-    """What it is to give, for the same positions."""
+    """What it should return, for the same positions."""
     plain = is_direct(link) or link.target.layout is Layout.VECTOR
     return _rows(target if plain else as_image(target, link.target), link, link.target, positions)
 

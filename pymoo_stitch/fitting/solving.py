@@ -11,9 +11,9 @@ import torch
 RIDGES = (1e-6, 1e-3, 1e-2, 1e-1)
 """What is tried where the ridge is to be chosen."""
 TRIED = 64
-"""A ridge is chosen by so many output channels at most."""
+"""A ridge is chosen by at most this many output channels."""
 AMPLE = 100
-"""With so many samples per channel the smallest ridge is as good as any."""
+"""With this many samples per channel the smallest ridge is as good as any."""
 SAFE = 1e-2
 """From this ridge on, what is added to the variances is far above the rounding errors of products in float32."""
 BLOCK = 256
@@ -113,8 +113,8 @@ def pool(parts: Sequence[Moments]) -> Moments:
 
 
 def choose_ridge(equations: Equations, x: torch.Tensor, y: torch.Tensor) -> float:
-    """The ridge with which the least is missed of samples kept back, rows of x [m, C] and y [m, D], deviations from the
-    means that the equations were made with. Where there are samples in plenty it is the smallest."""
+    """The ridge with the smallest error on samples kept back, rows of x [m, C] and y [m, D], deviations from the
+    means that the equations were made with. Where there are plenty of samples it is the smallest."""
     if equations.n >= AMPLE * equations.channels:
         return RIDGES[0]
     outputs = slice(None, None, -(-y.shape[1] // TRIED))
@@ -123,7 +123,7 @@ def choose_ridge(equations: Equations, x: torch.Tensor, y: torch.Tensor) -> floa
         weight = equations.weight(ridge, outputs).to(x.dtype)
         missed = (x @ weight.T - y[:, outputs]).square().sum().item()
         if missed > least:
-            break  # what is missed falls with the ridge, then rises
+            break  # the error falls with the ridge, then rises
         best, least = ridge, missed
     return best
 
@@ -152,7 +152,7 @@ def solve_factors(
 
 
 def _penalty(variance: torch.Tensor, ridge: float) -> torch.Tensor:
-    """Never nothing: directions that do not vary would be divided by rounding errors."""
+    """Never 0: otherwise directions that do not vary would be divided by rounding errors."""
     return torch.where(variance > 0, max(ridge, 1e-12) * variance, torch.ones_like(variance))
 
 

@@ -103,9 +103,9 @@ def finetune(
 
     :param genotypes: select one of these at each step, all equally often; of those in which there is nothing to train,
         none is selected.
-    :param networks: train the parameters of the networks as well, at this part of `lr`; the published code does so for
-        hierarchical networks at a tenth. The supernet then has networks of its own: those it was made of stay as they
-        are. Statistics of batch norms are not trained.
+    :param networks: train the parameters of the networks as well, at this fraction of `lr`; the published code does so
+        for hierarchical networks at a tenth. The supernet then has networks of its own: those it was made of stay as
+        they are. Statistics of batch norms are not trained.
     :param teacher: the genotype of the subnetwork to learn from, its networks as they are before training; by default
         their ensemble.
     :param samples: how many images are shown in all; fewer images than that are shown several times.
@@ -114,7 +114,7 @@ def finetune(
     """
     warn_of_mixed_inputs(supernet)
     if isinstance(networks, bool) or networks < 0:
-        raise ValueError(f"networks is a part of lr, such as 0.1, but is {networks}.")
+        raise ValueError(f"networks is a fraction of lr, such as 0.1, but is {networks}.")
     device = torch.device(device or "cpu")
     lessons = _Lessons(supernet, teacher, labels, distillation, device)
     execution = Execution(supernet, device, learning=True) if networks else lessons.execution
@@ -200,8 +200,8 @@ def _train(
     lr: float,
     networks: float = 0.0,
 ) -> FitReport:
-    """Train stitches, and whatever learns in the execution's networks at that part of `lr`, in the subnetwork chosen at
-    each step."""
+    """Train stitches, and whatever learns in the execution's networks at that fraction of `lr`, in the subnetwork
+    chosen at each step."""
     start = time.perf_counter()
     stitches.to(data.device)
     groups: list[dict[str, Any]] = [

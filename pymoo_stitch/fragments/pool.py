@@ -185,7 +185,8 @@ class Pool(Space):
 
     @cached_property
     def max_cost(self) -> int:
-        """The multiply-adds of all fragments, each with the most expensive stitch before it: more than those of any chain."""
+        """The multiply-adds of all fragments, each with the most expensive stitch before it: more than those of any
+        chain."""
 
         def dearest_stitch(second: Fragment) -> int:
             links = [self.joints.link(first, second) for first in self.fragments if self.joins(first, second)]

@@ -53,9 +53,9 @@ def plot_fronts(
 ) -> Figure:
     """Multiply-adds against the metric, one panel for each split, with the networks to compare with ([G] 15).
 
-    Light shade is whatever dominates at least one of the networks, darker shade what dominates the most expensive, as a rule
-    the ensemble. Points that others of the same series dominate on that split, as happens when a front is evaluated
-    again on test data, are small and hollow.
+    Light shade is whatever dominates at least one of the networks, darker shade what dominates the most expensive, as a
+    rule the ensemble. Points that others of the same series dominate on that split, as happens when a front is
+    evaluated again on test data, are small and hollow.
 
     :param fronts: for each split, such as "validation" and "test", and each label the objectives [n, 2] of points:
         multiply-adds, and error as `Metric.error` returns it; or [n, 4], with the ends of the error's interval, which

@@ -75,8 +75,8 @@ def match(
     Each pair of networks is aligned in the order of their nodes: a tap is in at most one match with another network,
     and links both ways through all matches leave the supernet acyclic.
 
-    :param pairs: `"neighbours"`: each network with the next more expensive one. `"all"`: every two networks, the neighbours
-        first; a later match that would close a cycle is dropped.
+    :param pairs: `"neighbours"`: each network with the next more expensive one. `"all"`: every two networks, the
+        neighbours first; a later match that would close a cycle is dropped.
     :param kind: what the stitches are made of.
     :param resize: match taps of different layouts and sizes too, where the kind can join them.
     :param weight: `relative_depth` by default, with `resize` `network_depth`.

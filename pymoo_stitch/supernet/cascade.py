@@ -25,7 +25,7 @@ COMBINE = ("mean", "last")
 """What the answer after a stage is: the mean of the scores of all stages so far, or those of the last one alone."""
 
 IMAGES = -1
-"""The number of what is computed by nobody: the input."""
+"""The number that stands for the input, which no step computes."""
 
 
 class Cascade:
@@ -96,7 +96,7 @@ class Cascade:
 
     @cached_property
     def costs(self) -> tuple[int, ...]:
-        """The multiply-adds for an image that gets to each stage and no further."""
+        """For each stage, the multiply-adds for an image that reaches it and goes no further."""
         sharing, seen, added = Sharing(self.stages), set[int](), list[int]()
         for numbers in sharing.of:
             added.append(sum(sharing.computations[i].step.cost for i in set(numbers) - seen))
@@ -110,8 +110,8 @@ class Cascade:
 
     @property
     def cost(self) -> float:
-        """The expected multiply-adds for one image with the `fractions` that have been measured; without, those of the
-        worst case."""
+        """The expected multiply-adds for one image with the measured `fractions`; without them, those of the worst
+        case."""
         return self.worst_cost if self.fractions is None else self.expected_cost(self.fractions)
 
     def expected_cost(self, fractions: Sequence[float]) -> float:
@@ -124,8 +124,8 @@ class Cascade:
         return float(np.dot(fractions, added))
 
     def document(self) -> dict[str, Any]:
-        """What it is, as JSON takes it; `from_document` reads it. Stitches and statistics of its stages' own are not
-        part of it."""
+        """What it is, as JSON takes it; `from_document` reads it. Stitches and statistics that a stage alone has are
+        not included."""
         return {
             "key": self.key,
             "stages": ["".join("01"[bit] for bit in stage.x.tolist()) for stage in self.stages],
@@ -147,7 +147,7 @@ class Cascade:
             options = {"combine": document["combine"], "fractions": document["fractions"]}
             cascade = cls(stages, document["thresholds"], **options)
         except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"this is no description of a cascade: {error}") from error
+            raise ValueError(f"this does not describe a cascade: {error}") from error
         if cascade.key != document.get("key"):
             raise ValueError(
                 f"the cascade {document.get('key')} is not of these networks and links: here it would be {cascade.key}."
@@ -248,7 +248,7 @@ class CascadeModule(nn.Module):
         answer, kept = self._run(0, {IMAGES: images})
         total, result, rows, deferred = answer, answer, None, []
         for number in range(1, len(self.stages)):
-            # Not "below": what is NaN is not sure.
+            # Not "below the threshold": NaN counts as not sure.
             unsure = (~(top_probability(answer) >= self.get_buffer(f"threshold{number}"))).nonzero().squeeze(1)
             deferred.append(unsure.shape[0])
             if not torch.compiler.is_exporting() and not deferred[-1]:
@@ -264,7 +264,7 @@ class CascadeModule(nn.Module):
         return result
 
     def _run(self, number: int, kept: dict[int, torch.Tensor]) -> tuple[torch.Tensor, dict[int, torch.Tensor]]:
-        """The scores of a stage, and what is there after it."""
+        """The scores of a stage, and the tensors that are known after it."""
         scores, *tensors = self.stages[number](*(kept[i] for i in self._reads[number]))
         return scores, kept | dict(zip(self._keeps[number], tensors, strict=True))
 
@@ -312,14 +312,14 @@ def _programs(sharing: Sharing) -> Iterator[_Program]:
 
 
 def _kept(programs: Sequence[_Program], number: int) -> list[int]:
-    """What is there after a stage and read by a later one."""
+    """The tensors that are known after a stage and read by a later one."""
     known = {IMAGES}.union(*(program.computes for program in programs[: number + 1]))
     read = {i for program in programs[number + 1 :] for i in program.reads}
     return sorted(known & read)
 
 
 def _batches(computation: Computation) -> list[tuple[int, Batch]]:
-    """The dimensions that follow the number of images, and how."""
+    """The dimensions that depend on the number of images, and how."""
     step = computation.step
     if step.link is not None:
         return [(0, Batch(1))]
@@ -370,7 +370,7 @@ class _Writer:
         return builder.module((scores, *(made[i] for i in keeps)), f"Stage{number + 1}")
 
     def _folded_away(self, sharing: Sharing) -> set[int]:
-        """The convolutions that are part of the norm after them: those that nobody else reads, in no stage."""
+        """The convolutions that are part of the norm after them: those that nothing else reads, in any stage."""
         readers = Counter(i for computation in sharing.computations for i in set(computation.reads.values()))
         readers.update(i for results in sharing.results for i in results)
         found = (self._convolution_before(computation) for computation in sharing.computations)

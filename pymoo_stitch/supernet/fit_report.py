@@ -51,8 +51,8 @@ class FitReport:
         return "\n".join(lines)
 
     def _in_words(self) -> list[str]:
-        """Which stitches explain their targets and which do not. Of those that were trained in subnetworks nothing is
-        said: they are no longer meant to give their targets."""
+        """Which stitches explain their targets and which do not. Says nothing of those that were trained in
+        subnetworks: they are no longer meant to reproduce their targets."""
         if self.method in ("finetune", "retrain"):
             return []
         good = sum(value <= GOOD for value in self.errors.values())

@@ -37,7 +37,7 @@ class Sharing:
         self.results: list[list[int]] = []
         known: dict[tuple, int] = {}
         for owner, subnetwork in enumerate(subnetworks):
-            # Statistics and stitches of its own are nobody else's, even where they have the same values.
+            # Statistics and stitches of its own belong to it alone, even where they have the same values.
             own_stitches = id(subnetwork.stitches) if subnetwork.retrained else None
             number: dict[int, int] = {}
             for step in subnetwork.steps():
@@ -52,7 +52,7 @@ class Sharing:
 
 
 class JointCosts:
-    """What subnetworks of one space cost one after another, each step once: exact, for many at a time.
+    """What subnetworks of one space cost together, each step counted once: exact, for many at a time.
 
     :param subnetworks: the candidates, which are then called by their place in this list.
     """
@@ -76,7 +76,7 @@ class JointCosts:
 
     @cached_property
     def pairs(self) -> np.ndarray:
-        """The multiply-adds of each two together [n, n]."""
+        """The multiply-adds of each pair together [n, n]."""
         uses = self._uses.astype(np.float64)  # exact up to 2⁵³, and much faster than integers
         common = (uses * self._costs) @ uses.T
         return self.alone[:, None] + self.alone - np.rint(common).astype(np.int64)

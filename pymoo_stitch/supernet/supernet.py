@@ -21,7 +21,7 @@ from .subnetwork import Step, Subnetwork, key
 from .summary import summary
 
 FEW = 4
-"""Of fewer matches the user is told how there can be more."""
+"""With fewer matches, the user is told how to get more."""
 
 
 class Supernet(Space):
@@ -46,8 +46,8 @@ class Supernet(Space):
     :param networks: one or more with equal input and output shapes and different names.
     :param links: any that leave the supernet acyclic. They are put into topological order, those between the same two
         taps side by side.
-    :param stitches: their tensors, as `supernet.stitches.state_dict()` gives them. Without, all stitches are new and,
-        until `fit` has been called, not `is_fitted`.
+    :param stitches: their tensors, as `supernet.stitches.state_dict()` returns them. Without them, all stitches are
+        new, and `is_fitted` is False until `fit` has been called.
     :param bound: the largest number of matches there could have been, and
     :param dropped: the matches left out for a cycle, where a matcher made the links.
     :param fit_report: what is known of the stitches given; `fit` and `finetune` replace it.
@@ -158,7 +158,7 @@ class Supernet(Space):
         return [place[self._wiring.switch(link)] for link in self.links]
 
     def fit(self, images: Any, method: str | None = None, **options: Any) -> FitReport:
-        """Fit each stitch, in place, to the tensor that it stands for, and report their errors on images kept back. The
+        """Fit each stitch, in place, to the tensor that it replaces, and report their errors on images kept back. The
         networks stay as they are.
 
         :param images: a tensor, a Dataset, or a DataLoader or another iterable of batches; labels are ignored where
@@ -185,11 +185,11 @@ class Supernet(Space):
         return self.fit_report
 
     def take_networks(self, networks: Iterable[Network]) -> None:
-        """Put networks that differ in their weights alone in the place of its own. Its subnetworks are then made of
-        them; whoever else holds the former ones is left with those."""
+        """Replace its networks by others that differ only in their weights. Its subnetworks then use these; whoever
+        else holds the former ones keeps those."""
         networks = tuple(networks)
         if storage.structure(networks, self.links) != self.structure:
-            raise ValueError("only networks of the same structure and order can take the place of others.")
+            raise ValueError("only networks of the same structure and order can replace others.")
         self.networks, self._wiring = networks, Wiring(networks, self.links)
 
     def save(self, path: str | os.PathLike) -> None:

@@ -534,7 +534,7 @@ def test_fine_tuning_refuses_what_cannot_learn(family):
     anchors = family.genotypes[list(family.anchors.values())]
     with pytest.raises(ValueError, match="none of the genotypes uses a stitch"):
         family.finetune(images, genotypes=anchors, samples=8, progress=False)
-    with pytest.raises(ValueError, match=r"networks is a part of lr, such as 0.1, but is -1"):
+    with pytest.raises(ValueError, match=r"networks is a fraction of lr, such as 0.1, but is -1"):
         family.finetune(images, networks=-1, progress=False)
     with pytest.raises(TypeError, match="networks"):
         family[3].retrain(images, networks=0.1, progress=False)

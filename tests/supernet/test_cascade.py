@@ -324,9 +324,9 @@ def test_a_document_describes_it(pair, pool):
     document = json.loads(json.dumps(cascade.document()))
     again = Cascade.from_document(document, pair.subnetwork)
     assert (again.key, again.costs, again.cost) == (cascade.key, cascade.costs, cascade.cost)
-    with pytest.raises(ValueError, match="no description of a cascade: a genotype of this supernet has"):
+    with pytest.raises(ValueError, match="does not describe a cascade: a genotype of this supernet has"):
         Cascade.from_document(document, pool.subnetwork)
-    with pytest.raises(ValueError, match="no description of a cascade: 'combine'"):
+    with pytest.raises(ValueError, match="does not describe a cascade: 'combine'"):
         Cascade.from_document({"stages": document["stages"]}, pair.subnetwork)
     with pytest.raises(ValueError, match=f"is not of these networks and links: here it would be {cascade.key}"):
         Cascade.from_document(document | {"key": "c0"}, pair.subnetwork)

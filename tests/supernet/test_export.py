@@ -362,7 +362,7 @@ def test_what_gives_nan_is_not_exported(residual, gated, existing):
     subnetwork = random_subnetwork(supernet)
     for weight in subnetwork.stitches.parameters():
         weight.data.fill_(torch.nan)
-    with pytest.raises(ValueError, match=r"Subnetwork\(.*\) cannot be exported: it gives NaN"):
+    with pytest.raises(ValueError, match=r"Subnetwork\(.*\) cannot be exported: it returns NaN"):
         subnetwork.export(existing)
 
 

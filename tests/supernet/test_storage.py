@@ -381,7 +381,7 @@ def test_altered_tensors_are_refused(tmp_path):
         with pytest.raises(ValueError, match="is not a supernet that can be loaded"):
             Supernet.load(path)
     write(path, document, tensors | {"more": torch.zeros(1)})
-    with pytest.raises(ValueError, match="no network has a use for the tensor 'more'"):
+    with pytest.raises(ValueError, match="no network uses the tensor 'more'"):
         Supernet.load(path)
 
 

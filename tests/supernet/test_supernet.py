@@ -363,7 +363,7 @@ def test_stitches_given_must_be_those_needed(pair):
         ({k: v for k, v in tensors.items() if k != first}, "it is missing"),
         (tensors | {first: tensors[first][:1]}, "is given"),
         (tensors | {first: tensors[first].double()}, "torch.float64 of shape"),
-        (tensors | {"more": tensors[first]}, "no stitch has a use for the tensor 'more'"),
+        (tensors | {"more": tensors[first]}, "no stitch uses the tensor 'more'"),
     ):
         with pytest.raises(ValueError, match=message):
             Supernet(pair.networks, pair.links, stitches=wrong)
