@@ -127,7 +127,7 @@ def _path_of_own(text: str) -> Path:
     """Where a user's file is."""
     if not text.endswith(".py"):
         raise ValueError(
-            f"there is no problem {text!r}; there are {', '.join(PROBLEMS)}, and your own: name a .py file that "
+            f"there is no problem {text!r}; choose from {', '.join(PROBLEMS)}, and your own: name a .py file that "
             f"defines problem(**options).{did_you_mean(text, PROBLEMS)}"
         )
     path = Path(text).absolute()

@@ -16,7 +16,7 @@ CHILDREN = 16
 EXEMPT = 1 / 10
 """The fraction of proposals that are not chosen by the model."""
 
-_TRIES = 100  # to make a child of a new key; then as many with extra mutations
+_TRIES = 100  # to make a child with a new key; then as many again with extra mutations
 
 
 class AsyncNSGA2(Asynchronous):
@@ -24,7 +24,7 @@ class AsyncNSGA2(Asynchronous):
     two-point crossover, each variable mutates with probability 1/n_var. Of the population with the child, the most
     crowded of the last front is removed. No key is proposed twice.
 
-    Where the problem tells `cost(x)` and `active(x)`, nine of ten proposals are the one of 16 children that adds most
+    Where the problem has `cost(x)` and `active(x)`, nine of ten proposals are the one of 16 children that adds most
     to the hypervolume of the archive, by its exact cost and predicted error; if none adds anything, the one whose error
     comes nearest to the front.
 
@@ -89,7 +89,7 @@ class AsyncNSGA2(Asynchronous):
             self._propose(x, prediction, needed=needed)
 
     def _next(self) -> tuple[np.ndarray, Prediction | None, float | None] | None:
-        """A genotype of a new key, what is predicted and what is needed of it; None if none is found."""
+        """A genotype with a new key, its prediction, and what is needed of it; None if none is found."""
         while self._initial:
             x = self._initial.pop()
             if self._outlines.is_new(x):
@@ -101,7 +101,7 @@ class AsyncNSGA2(Asynchronous):
         seed = int(self.random_state.integers(2**63))
 
         def child(place: int) -> np.ndarray | None:
-            # Each has a generator of its own: whoever knows the place needs not make the others.
+            # Each has a generator of its own: if the place is known, the others need not be made.
             return self._new_child(np.random.Generator(np.random.Philox(key=[seed, place])))
 
         is_exempt = self.random_state.random() < EXEMPT
@@ -142,8 +142,8 @@ class AsyncNSGA2(Asynchronous):
 
 
 def ranks(f: np.ndarray, excess: np.ndarray) -> np.ndarray:
-    """The non-domination rank (n,) of objectives (n, n_obj); what is not tolerated, by its excess, after all that
-    is."""
+    """The non-domination rank (n,) of objectives (n, n_obj); what is not tolerated comes after all that is, by its
+    excess."""
     rank = np.full(len(f), -1)
     better = np.all(f[:, None] <= f[None], axis=2) & np.any(f[:, None] < f[None], axis=2)
     left = excess == 0

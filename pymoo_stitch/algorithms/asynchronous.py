@@ -25,25 +25,25 @@ from .threshold import Annealing, Choice
 
 
 class Asynchronous(Algorithm):
-    """The base: proposes genotypes, waits for their evaluation, makes use of it, and proposes the next.
+    """The base: proposes genotypes, waits for their evaluation, uses the result, and proposes the next.
 
     `n_pending` proposals are pending at any time. Completions are processed one by one, each followed at once by the
     next proposal, so that what happens depends on the seed and the order of completions alone. A generation, for
     display, callback, history and `("n_gen", N)`, is `pop_size` completions.
 
-    With ask and tell, `ask` gives all proposals made since it was last called, none if all are pending, and `tell`
+    With ask and tell, `ask` returns all proposals made since it was last called, none if all are pending, and `tell`
     takes any of them in any order; evaluate them with `algorithm.evaluator.eval(problem, population)`.
 
-    Where the problem tells the exact `cost(x)` and the mask `active(x)` of a genotype, a model that learns from all
-    evaluations *screens* what is proposed: what it thinks cannot matter is not evaluated, but for a few.
+    Where the problem has the exact `cost(x)` and the mask `active(x)` of a genotype, a model that learns from all
+    evaluations *screens* what is proposed: what it predicts cannot matter is not evaluated, except for a few.
 
-    Where the problem also tells the `standard_error(error)` of its second objective, a proposal beyond the first
+    Where the problem also has the `standard_error(error)` of its second objective, a proposal beyond the first
     population is evaluated with *early stopping*: that ends when it can no longer come within a standard error of the
     archive, and is then *bounded*. A bounded one has an estimate as its second objective. It may be in the population,
     never in the archive or the result.
 
-    A subclass says what it begins with (`_begin`), what it does with a result (`_use`, `_lose`) and what it proposes
-    then (`_fill`).
+    A subclass defines how it begins (`_begin`), what it does with a result (`_use`, `_lose`) and what it then proposes
+    (`_fill`).
     """
 
     earlier: ClassVar = {"early_stopping": False}
@@ -66,7 +66,7 @@ class Asynchronous(Algorithm):
         :param threshold: a `Threshold`, None, or "auto", which gives stitch problems one and others none.
         :param n_pending: how many evaluations are requested at a time, however many workers there are; by default
             `pop_size`.
-        :param screen: "auto", which has proposals screened where the problem tells enough, or None.
+        :param screen: "auto", which screens proposals where the problem has what that needs, or None.
         :param early_stopping: whether evaluations end when they can no longer matter, where the problem allows it; not
             while skipped evaluations count, as in [G].
         :param options: anything else that pymoo's `Algorithm` takes.
@@ -130,9 +130,9 @@ class Asynchronous(Algorithm):
         return proposals
 
     def run(self) -> Result:
-        with HeldInterrupt() as interrupt:  # it may come between one completion and the next
+        with HeldInterrupt() as interrupt:  # Ctrl-C may come between one completion and the next
             result = super().run()
-            interrupt.noted = False  # what it asks for is done
+            interrupt.noted = False  # it has been obeyed
         return result
 
     def next(self) -> None:
@@ -193,13 +193,13 @@ class Asynchronous(Algorithm):
 
     @abstractmethod
     def _use(self, individual: Individual, violation: float, entered: bool) -> None:
-        """Make use of an evaluated proposal, which has not failed.
+        """Use an evaluated proposal, which has not failed.
 
         :param entered: whether it entered the archive and meets the threshold.
         """
 
     def _lose(self, individual: Individual) -> None:
-        """Do without a proposal, whose evaluation has failed."""
+        """Go on without a proposal whose evaluation has failed."""
 
     @abstractmethod
     def _fill(self) -> None:
@@ -233,7 +233,7 @@ class Asynchronous(Algorithm):
         return predicted | self._screen.notes(row)
 
     def _needed(self, x: np.ndarray, accepted: float = -np.inf) -> float | None:
-        """The second objective that a genotype must reach to matter; None if all is to be known of it.
+        """The second objective that a genotype must reach to matter; None to evaluate it in full.
 
         :param accepted: it matters too if it reaches this.
         """
@@ -256,7 +256,9 @@ class Asynchronous(Algorithm):
 
     def _receive(self, individual: Individual) -> None:
         if individual.get("proposal") not in self.pending:
-            raise ValueError("this individual was not asked for, or was told before. Tell each that ask() gave once.")
+            raise ValueError(
+                "this individual was not asked for, or was told before. Tell each that ask() returned, once."
+            )
         if np.size(individual.F) != self.problem.n_obj:
             raise ValueError("this individual has no F. Evaluate it: algorithm.evaluator.eval(problem, individuals).")
         del self.pending[individual.get("proposal")]
@@ -278,7 +280,7 @@ class Asynchronous(Algorithm):
 
 
 def _can_stop(problem: Problem) -> bool:
-    """Whether a problem's evaluations can stop early: it tells costs and standard errors, and no constraint depends on
+    """Whether a problem's evaluations can stop early: it has costs and standard errors, and no constraint depends on
     anything but the error, so that what is dominated is no more feasible than what dominates it."""
     if not Screen.suits(problem) or not hasattr(problem, "standard_error"):
         return False

@@ -89,7 +89,7 @@ class GOMEA(Loops):
         return None
 
     def _next_mixing(self, loop: int, mixing: Mixing) -> Mixing | None:
-        """What follows on a GOM that is over: a forced improvement, or nothing."""
+        """What follows a GOM that is over: a forced improvement, or nothing."""
         if mixing.elite is None:
             self._stagnation[loop] = 0 if mixing.improved else self._stagnation[loop] + 1
             if not mixing.changed or self._stagnation[loop] > 1 + int(np.log2(self.pop_size)):
@@ -113,7 +113,7 @@ class GOMEA(Loops):
                 mixing.order.clear()
 
     def _learn(self, loop: int) -> tuple[np.ndarray, list[np.ndarray]]:
-        """From whom individual `loop` may take, and the subsets in which it does."""
+        """The donors of individual `loop`, and the subsets in which it mixes."""
         if self._tree[0] != self._changes:
             self._tree = self._changes, linkage_tree(self._x, self.random_state)
         return np.delete(np.arange(self.pop_size), loop), self._tree[1]
@@ -203,7 +203,7 @@ def close(child: np.ndarray, donor: np.ndarray, before: np.ndarray, copied: np.n
 
     :param before: the mask of what was active in the recipient.
     :param copied: the variables that have the donor's values already.
-    :param active: gives the mask of what is active in a genotype.
+    :param active: returns the mask of what is active in a genotype.
     """
     settled = before.copy()
     settled[copied] = True

@@ -1,4 +1,4 @@
-"""A model of the error: what genotypes that were not evaluated would come to, learned from those that were."""
+"""A model of the error: predicts the errors of genotypes that were not evaluated from those that were."""
 
 import copy
 from typing import Any
@@ -80,7 +80,7 @@ class ErrorModel:
         """
         if error < 0:
             raise ValueError(
-                f"the model predicts errors of at least 0, but the second objective is {error}. Say screen=None."
+                f"the model predicts errors of at least 0, but the second objective is {error}. Use screen=None."
             )
         if self._n == len(self._targets):
             room = max(256, self._n)

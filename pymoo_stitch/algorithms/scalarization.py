@@ -36,10 +36,10 @@ def reassign(
     worst: np.ndarray,
     random_state: np.random.Generator,
 ) -> np.ndarray:
-    """Which weight each individual gets: in random order, each weight goes to the best who has none yet.
+    """Which weight each individual gets: in random order, each weight goes to the best individual that has none yet.
 
     Those of a single objective come first. While the population does not reach the ends of the front, weights beside
-    them ask for the same individual, and who is on the way to an end would be called back.
+    them ask for the same individual, and one on its way to an end would be called back.
 
     :param f: objectives (n, n_obj).
     :param excess: the violation beyond what is tolerated (n,), which counts before the objectives.

@@ -75,8 +75,9 @@ def demo(options: Namespace) -> None:
 
 
 def to_take_home(report: Report, most: float = 0.4) -> Point:
-    """The best network or cascade of at most that fraction of the most expensive reference's cost, of equals the most
-    expensive. A tenth of it is left for other images, of which more may be deferred than of those it is chosen on."""
+    """The best network or cascade that costs at most this fraction of the most expensive reference, of equals the most
+    expensive. A tenth of the fraction is left for other images, of which more may be deferred than of those it is
+    chosen on."""
     limit, split = 0.9 * most * max(point.multiply_adds for point in report.references), report.deciding
     affordable = [point for point in [*report.front, *report.cascades] if point.multiply_adds <= limit]
     return min(affordable, key=lambda point: (point.F[split][1], -point.multiply_adds))
@@ -89,7 +90,7 @@ def build(options: Namespace) -> None:
     space = _problem(options).space
     supernet = space.basis  # of a family, the supernet it lists
     if not isinstance(supernet, Supernet):
-        raise ValueError(f"{options.problem} searches no supernet that could be saved, but {space!r}.")
+        raise ValueError(f"{options.problem} does not search a supernet that could be saved, but {space!r}.")
     supernet.save(options.output)
     _say(supernet.summary(), "", f"Saved to {options.output}. {_use_of_supernet(options)}")
 
@@ -98,7 +99,7 @@ def _use_of_supernet(options: Namespace) -> str:
     source = source_of(options.problem)
     if source and "supernet" in source.options:
         return f"To search it: pymoo-stitch search {options.problem} --option supernet={options.output}"
-    return f"To search it, take it in problem() of your file: Supernet.load({str(options.output)!r})"
+    return f"To search it, load it in problem() of your file: Supernet.load({str(options.output)!r})"
 
 
 def search(options: Namespace) -> int | None:
@@ -117,7 +118,7 @@ def resume(options: Namespace) -> int | None:
         )
     budget = options.budget or run.budget
     if budget is None and options.time is None:
-        raise JournalError(f"{run.path} had no budget but time: say how long it may go on, --time 1h.")
+        raise JournalError(f"{run.path} had a time limit and no budget: say how long it may go on, such as --time 1h.")
     return _search(options, _problem_of([run], options), run.algorithm, run.pop_size, budget, run.seed, run.path, ())
 
 
@@ -168,7 +169,7 @@ def _problem(options: Namespace) -> StitchProblem:
 
 
 def _problem_of(runs: Sequence[Run], options: Namespace) -> StitchProblem:
-    """The problem that runs say they are of."""
+    """The problem that runs belong to."""
     origin = origin_of([run.about for run in runs])
     name = problem_named(origin, options)
     given = parse_options(name, options.option)

@@ -67,7 +67,7 @@ class Switchable(nn.Module):
     def select(self, id: int) -> "Switchable":
         """Run this subnetwork from now on."""
         if isinstance(id, bool) or id not in self._subnetworks:
-            raise KeyError(f"there is no network {id!r} in this module; there are {_some(self.ids)}.")
+            raise KeyError(f"there is no network {id!r} in this module; choose from {_some(self.ids)}.")
         self._selected = id
         self._program()
         return self

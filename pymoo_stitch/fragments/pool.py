@@ -87,7 +87,7 @@ class Pool(Space):
     def __getitem__(self, network: str) -> tuple[Fragment, ...]:
         """The fragments of a network, by its name."""
         if network not in self._by_network:
-            raise KeyError(f"there is no network {network!r} in the pool; there are {', '.join(self._by_network)}.")
+            raise KeyError(f"there is no network {network!r} in the pool; choose from {', '.join(self._by_network)}.")
         return self._by_network[network]
 
     def joins(self, first: Fragment, second: Fragment) -> bool:

@@ -61,7 +61,7 @@ def style_of(number: int) -> dict[str, Any]:
 
 
 def lighter(color: str, part: float) -> tuple[float, float, float]:
-    """The colour with that part of white."""
+    """The colour mixed with this fraction of white."""
     red, green, blue = (part + (1 - part) * value for value in matplotlib.colors.to_rgb(color))
     return red, green, blue
 
@@ -129,7 +129,7 @@ def check_not_empty(given: Mapping, name: str, form: str) -> None:
 
 
 def checked_array(values: Any, name: str) -> np.ndarray:
-    """The values as finite numbers; `name` is what an error calls them."""
+    """The values as finite numbers; `name` stands for them in an error."""
     try:
         array = np.asarray(values, dtype=float)
     except (TypeError, ValueError) as error:

@@ -1,8 +1,8 @@
 """Which cascade to take: chosen on images that no search has seen, conservatively.
 
 Of a million cascades, those that look best on some images had luck with these images. So the plain cascades, those of
-the references, come first: few, and with thresholds alone to choose. A cascade with a stitched stage takes the place of
-the plain one only if a paired test on images that were not used to find it says so."""
+the references, come first: few, and with thresholds alone to choose. A cascade with a stitched stage replaces the
+plain one only if a paired test on images that were not used to find it says so."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ class Choice:
 
     @property
     def is_stitched(self) -> bool:
-        """Whether it is another than the plain one."""
+        """Whether it is not the plain one."""
         return self.against is not None
 
 
@@ -111,6 +111,7 @@ def stitched_instead(
 
 
 def _is_as_good(pair: Paired, count: int) -> bool:
-    """Whether one of so many that are compared is at least as good, and surely not worse by more than `TOLERANCE`."""
+    """Whether one, of this many that are compared, is at least as good, and surely not worse by more than
+    `TOLERANCE`."""
     middle, error = (pair.low + pair.high) / 2, (pair.high - pair.low) / 2 / norm.ppf(1 - LEVEL / 2)
     return pair.difference >= 0 and middle - norm.ppf(1 - LEVEL / 2 / count) * error >= -TOLERANCE

@@ -61,7 +61,7 @@ def draw_subnetwork(subnetwork: Subnetwork) -> Figure:
 def draw_cascade(cascade: Cascade) -> Figure:
     """The stages of a cascade, one below another, each drawn like a subnetwork (see `draw_subnetwork`): in the stage's
     own colour what it computes, in grey what stages before it have computed and kept. Beside each stage, when an image
-    gets its answer there, and where it is known, what fraction of images gets to it. At the foot, how many
+    gets its answer there, and where it is known, what fraction of images reaches it. At the foot, how many
     multiply-adds each stage adds, to scale, and as the height of its bar the fraction of images for which it does."""
     return cascade_drawing(cascade).figure()
 
@@ -207,8 +207,8 @@ def _place_block(layout: _Layout, parts: Sequence[Segment], i: int, left_out: bo
 
 
 def _place_stitches(layout: _Layout, parts: Sequence[Segment], arriving: Iterable[int], start: float) -> float:
-    """One beside another, where a block starts; gives the width this block needs for their arrows. A label may reach
-    beyond the block, but not its arrow."""
+    """Stitches side by side, where a block starts; returns the width this block needs for their arrows. A label may
+    reach beyond the block, but not its arrow."""
     inside, needed = _INSET, 0.0
     for i in arriving:
         layout.stitches[i] = start + inside
@@ -285,8 +285,8 @@ class _Channels:
 
     @staticmethod
     def _lines(parts: Sequence[Segment], layout: _Layout) -> Iterable[tuple[int, int]]:
-        """Which blocks of a lane to join: those of which one reads the other, or what a stitch brought to the other,
-        unless a chain of blocks that each read the one before tells so already."""
+        """Which blocks of a lane to join: those of which one reads the other, or the output of a stitch that the other
+        read, unless a chain of blocks that each read the one before shows that already."""
         entered: dict[int, int] = {}
         chain: dict[str, list[int]] = defaultdict(list)  # blocks of a lane up to now, each reading the one before
         for i, part in enumerate(parts):

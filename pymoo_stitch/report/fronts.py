@@ -62,8 +62,8 @@ def plot_fronts(
         are drawn as bars. n may be 0.
     :param references: for each split and network its multiply-adds and error, perhaps with an interval. Splits may be
         missing.
-    :param metric: a name in `METRICS`. One of which less is better is drawn as the error itself, better below.
-    :param floor: the worst value of the metric that is shown; how many points are worse, a note tells. By default that
+    :param metric: a name in `METRICS`. A metric that is minimised is drawn as the error itself, better below.
+    :param floor: the worst value of the metric that is shown; a note says how many points are worse. By default that
         of the worst network, or else of the worst point, rounded to a multiple of 0.1 away from the better ones, or of
         less if that would leave more than half of the panel empty.
     :param chosen: the name of a point to be marked, and its objectives on each split.
@@ -110,7 +110,7 @@ def _check_metric_and_floor(metric: str, floor: float | None) -> None:
     if metric not in METRICS:
         raise ValueError(f"there is no metric {metric!r}; use one of {', '.join(METRICS)}.")
     if floor is not None and not math.isfinite(floor):
-        raise ValueError(f"floor is a value of the metric, but is {floor}; leave it out to have it chosen.")
+        raise ValueError(f"floor is a value of the metric, but is {floor}; omit it to have it chosen.")
 
 
 def _checked_panels(
@@ -179,7 +179,7 @@ def _checked_reference(reference: Any, name: str) -> np.ndarray:
 class _View:
     """Which objectives are shown, and where; the same in all panels."""
 
-    sign: int  # 1 if more of the metric is better, else −1
+    sign: int  # 1 if the metric is maximised, else −1
     floor: float  # the worst value of the metric that is shown
     worst_error: float  # the floor as an error
     shown: np.ndarray  # all points and networks of all panels down to the floor [n, 2]
@@ -303,7 +303,7 @@ def _mark_chosen(ax: Axes, panel: _Panel, view: _View) -> None:
 
 
 def _dearest(networks: Mapping[str, np.ndarray]) -> str | None:
-    """The last of those with the most multiply-adds."""
+    """The name of the network with the most multiply-adds, the last of equals."""
     return max(reversed(list(networks)), key=lambda name: networks[name][0], default=None)
 
 
@@ -394,7 +394,7 @@ def _name_crosses(renderer: Any, ax: Axes, panel: _Panel, view: _View) -> None:
 
 
 def _spots(cross: np.ndarray, size: Bbox, point: float) -> Iterator[_Spot]:
-    """From near to far, on all sides, for a text of that size; a point has so many pixels."""
+    """From near to far, on all sides, for a text of that size; a point is this many pixels."""
     x, y = cross
     for distance in (9, 18, 30, 45, 62):
         for dx, dy in ((1, 0), (-1, 0), (0, -1), (0, 1), (1, -1), (-1, -1), (1, 1), (-1, 1)):
@@ -405,7 +405,7 @@ def _spots(cross: np.ndarray, size: Bbox, point: float) -> Iterator[_Spot]:
 
 
 def _harm(spot: _Spot, frame: Bbox, taken: Iterable[Bbox], crosses: Iterable[np.ndarray], points: np.ndarray) -> float:
-    """What speaks against a spot: most of all to leave the frame or to cover names and crosses, then to cover points,
+    """How bad a spot is: it is worst to leave the frame or to cover names and crosses, then to cover points,
     then to be far away."""
     box = spot.box
     outside = not (frame.x0 < box.x0 and box.x1 < frame.x1 and frame.y0 < box.y0 and box.y1 < frame.y1)

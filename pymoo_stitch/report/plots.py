@@ -33,7 +33,7 @@ from ._looks import (
 )
 
 _FEWEST = 10
-"""Predictions in a bin whose reliability is drawn: of fewer, it is chance."""
+"""Predictions in a bin whose reliability is drawn: with fewer, it is chance."""
 
 _SPREADS = np.linspace(0, 4, 41)
 """Distances from a prediction, in spreads, at which its calibration is drawn."""
@@ -137,7 +137,7 @@ def plot_reliability(bins: Mapping[str, Any], *, references: Collection[str] = (
     spread over the bins. Bins of fewer than 10 predictions are left out above. The legend has the expected calibration
     error.
 
-    :param bins: for each label what `task.reliability` gives, summed over all batches: an array or tensor [3, bins]
+    :param bins: for each label what `task.reliability` returns, summed over all batches: an array or tensor [3, bins]
         of predictions, the sum of their probabilities, and right ones.
     :param references: the labels of references, which are drawn in greys, others in colour.
     """
@@ -171,8 +171,8 @@ def plot_reliability(bins: Mapping[str, Any], *, references: Collection[str] = (
 
 @settled
 def plot_predictions(runs: Mapping[str, tuple[np.ndarray, np.ndarray, np.ndarray]]) -> Figure:
-    """How good a search's model is: real errors against predicted ones; below, how often the real error is within so
-    many spreads of the predicted one, beside what a normal distribution would have.
+    """How good a search's model is: real errors against predicted ones; below, how often the real error is within a
+    number of spreads of the predicted one, beside what a normal distribution would have.
 
     :param runs: for each label the predicted errors, their spreads, and the real errors, each (n,).
     """
@@ -282,7 +282,7 @@ def _checked_counts(values: Any, name: str) -> tuple[np.ndarray, np.ndarray]:
 def _checked_sums(sums: Any, name: str) -> np.ndarray:
     sums = checked_array(sums.cpu() if isinstance(sums, torch.Tensor) else sums, name)
     if sums.ndim != 2 or len(sums) != 3 or not sums.shape[1]:
-        raise ValueError(f"{name} must be of shape [3, bins], as metrics.reliability gives it, but is {sums.shape}.")
+        raise ValueError(f"{name} must be of shape [3, bins], as metrics.reliability returns it, but is {sums.shape}.")
     count, probability, right = sums
     if (sums < 0).any() or (right > count).any() or (probability > count * (1 + 1e-6)).any():
         raise ValueError(

@@ -73,7 +73,7 @@ class Against:
 
     @property
     def is_as_good(self) -> bool:
-        """Whether it is surely worse by no more than `TOLERANCE`, by the 95 % interval of the difference.
+        """Whether it is surely no more than `TOLERANCE` worse, by the 95 % interval of the difference.
 
         Not to be distinguishably worse is not enough. Of many networks, each a little worse and cheaper than the last,
         the cheapest that no test tells from the reference is one that had luck, and as a rule one that is worse."""
@@ -169,7 +169,7 @@ class Point:
         return self.network.module(device)
 
     def export(self, path: Any, **options: Any) -> dict[str, Any]:
-        """Write it to a file that needs torch alone, or to ONNX: as `Subnetwork.export`."""
+        """Write it to a file that needs only torch, or to ONNX: as `Subnetwork.export`."""
         return self.network.export(path, **options)
 
 
@@ -223,8 +223,8 @@ def _values(metric: str) -> Callable[[np.ndarray], np.ndarray]:
 
 
 def noise(problem: StitchProblem) -> list[str]:
-    """What the images of the search can tell and what not, as sentences: which references differ by less than chance
-    makes of a difference, and how many images would be needed."""
+    """What the images of the search can and cannot tell, as sentences: which references differ by less than chance
+    alone would, and how many images would be needed."""
     references, metric = problem.references(), problem.task.metric
     n, split = len(problem.task[problem.split]), problem.split
     names = [str(name) for name in references.get("name")]

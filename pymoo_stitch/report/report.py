@@ -34,7 +34,7 @@ NEAR = 50
 
 
 class NothingToRecommendError(ValueError):
-    """Nothing that was found is worth more than the networks it was made from."""
+    """Raised if nothing that was found is worth more than the networks it was made from."""
 
 
 class Report:
@@ -179,8 +179,8 @@ class Report:
 
     @cached_property
     def plain_cascades(self) -> list[Point]:
-        """Cascades of `n_stages` references or fewer, those that nothing plain dominates on the deciding split, by
-        their cost: what one can have without stitches and without a search."""
+        """Cascades of `n_stages` references or fewer, those that neither a reference nor another of them dominates on
+        the deciding split, by their cost: what one can have without stitches and without a search."""
         return compared(self._cascades.plain, self.references, self.problem.task.metric)
 
     @cached_property
@@ -211,8 +211,8 @@ class Report:
     @cached_property
     def recommended(self) -> Point | None:
         """The cheapest network or cascade that is as good as the best reference, on the deciding split, and better than
-        every reference that costs no more; None if there is none. See `Against.is_as_good`. What has stitches must be
-        as good as the plain cascade that would be recommended, too."""
+        every reference that costs no more; None if there is none. See `Against.is_as_good`. What has stitches must
+        also be as good as the plain cascade that would be recommended."""
         plain = self._cheapest(self.plain_cascades)
         if plain is None:
             return self._cheapest(self.found)
@@ -238,10 +238,10 @@ class Report:
         """One network, or cascade, judged on the deciding split: by default the recommended one. If there is none, a
         `NothingToRecommendError` names the reference to use instead.
 
-        :param key: the one whose key, or name, begins so; references count.
-        :param at_most: the best one, of equals the cheapest, of at most so many multiply-adds, of a cascade expected
-            ones.
-        :param at_least: the cheapest one whose metric is at least so good.
+        :param key: the one whose key, or name, begins with this; references count.
+        :param at_most: the best one, of equals the cheapest, with at most this many multiply-adds; for a cascade,
+            expected ones.
+        :param at_least: the cheapest one whose metric is at least this good.
         """
         if key is not None:
             everything = {point.key: point for point in [*self.cascades, *self.front, *self.references]}.values()
@@ -249,7 +249,7 @@ class Report:
             if len(found) != 1:
                 some = ", ".join(point.name for point in [*self.front[:20], *self.cascades[:20]])
                 raise ValueError(
-                    f"{len(found) or 'no'} networks on the front have a key like {key!r}. There are {some}."
+                    f"{len(found) or 'no'} networks on the front have a key that begins with {key!r}. There are {some}."
                 )
             return found[0]
         if not self.front:
@@ -322,7 +322,7 @@ class Report:
         return "\n".join([*self._table(), "", *self._in_words(), "", *self.verdict(), "", str(self.comparison)])
 
     def _shown(self, most: int = 12) -> list[Point]:
-        """Of what was found above the floor so many, evenly spread; the plain cascade that is as good as the best
+        """This many of those found above the floor, evenly spread; the plain cascade that is as good as the best
         reference, and the recommended one."""
         shown = sorted(self._above_floor(), key=lambda point: point.multiply_adds)
         if len(shown) > most:
@@ -349,7 +349,7 @@ class Report:
         lines = [*table(rows), "In parentheses: 95 % intervals."]
         cascades = [point for point in self._shown() if point.is_cascade]
         if cascades:
-            lines.append("Cascades, with the multiply-adds that are expected:")
+            lines.append("Cascades, with their expected multiply-adds:")
         for point in cascades:
             shares = [f"{point.F[split][0] / ensemble:.0%} on {split}" for split in self.splits]
             lines.append(f"  {point.name}: {stages_of(cast(Cascade, point.network))}")
@@ -499,8 +499,8 @@ class Report:
     # ------------------------------------------------------------------------------------------------------------ files
 
     def write(self, folder: str | os.PathLike, chosen: Point | None = None) -> list[Path]:
-        """Everything as files in a folder, made if need be: a page for a browser, plots as PNG, tables as CSV, all in
-        one as JSON.
+        """Write everything to files in a folder, which is made if needed: a page for a browser, plots as PNG, tables as
+        CSV, all in one as JSON.
 
         :param chosen: the network that is drawn, and whose reliability is shown; by default the recommended one, if
             there is any.
@@ -627,7 +627,7 @@ def in_words(point: Point, split: str) -> str:
 
 
 def stages_of(cascade: Cascade) -> str:
-    """A cascade in words: its stages, thresholds and the fraction of images that gets there."""
+    """A cascade in words: its stages, thresholds, and the fraction of images that reaches each."""
     parts = []
     for number, stage in enumerate(cascade.stages):
         name = " + ".join(network.name for network in stage.outputs)

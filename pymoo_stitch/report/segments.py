@@ -56,7 +56,7 @@ def _is_inside(node: Node, module: str) -> bool:
 
 def segments(subnetwork: Subnetwork, known: Collection[int] = ()) -> tuple[Segment, ...]:
     """The parts of a subnetwork in topological order. A segment ends where nodes are left out, where a stitch reads,
-    and before the first node that reads what a stitch gives. Each step of the subnetwork is in exactly one part.
+    and before the first node that reads a stitch's output. Each step of the subnetwork is in exactly one part.
 
     :param known: the ids of steps that have been computed before. A part has such steps alone, or none."""
     steps = _in_order(subnetwork)
@@ -129,7 +129,7 @@ def _segment(
 
 
 def results(subnetwork: Subnetwork, parts: Sequence[Segment]) -> list[int]:
-    """The positions of the parts that give the output, or the outputs whose mean it is."""
+    """The positions of the parts that compute the output, or the outputs whose mean it is."""
     ends = {
         (part.network.name, part.network.nodes[i].name): number for number, part in enumerate(parts) for i in part.nodes
     }
@@ -161,7 +161,7 @@ def describe_subnetwork(subnetwork: Subnetwork) -> str:
 
 
 def part_rows(parts: Sequence[Segment], total: int) -> Iterator[list[str]]:
-    """A row of texts for each part: its number, what it is, where it begins and ends, multiply-adds, percent, what it
+    """A row of strings for each part: its number, what it is, where it begins and ends, multiply-adds, percent, what it
     reads."""
     for number, part in enumerate(parts, 1):
         reads = ", ".join(["input"] * part.reads_input + [f"{i + 1}" for i in part.reads])

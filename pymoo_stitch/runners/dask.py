@@ -34,33 +34,34 @@ from .base import Function, Result, Runner, attempt
 from .guard import check_guard
 
 TRIES = 3
-"""After this many workers that died of a group, each of its genotypes is tried alone, and after as many more it has
-failed. (Other clusters than the runner's own have a setting for it, `distributed.scheduler.allowed-failures`.)"""
+"""After this many workers have died while evaluating a group, each of its genotypes is tried alone, and after as many
+more it has failed. (Other clusters than the runner's own have a setting for it,
+`distributed.scheduler.allowed-failures`.)"""
 
 DESERTED = 60.0
 """Seconds without a worker after which the user is told."""
 
 PATIENCE = 2.0
-"""Seconds after which the user is told what is waited for."""
+"""Seconds after which the user is told what the runner is waiting for."""
 
 TRIM = "MALLOC_TRIM_THRESHOLD_"
-"""Above how many free bytes malloc returns memory to the system."""
+"""How many free bytes malloc keeps before it returns memory to the system."""
 
 LATENCY = 0.05
-"""Seconds from the end of a group until what its result brought forth is with the worker, or more."""
+"""An upper bound of the seconds from the end of a group until the proposals that follow from it reach the worker."""
 
 
 @dataclass
 class _Job:
     number: int
-    function: str  # the name of what is evaluated, by which workers know it
+    function: str  # the name by which workers know the function
     x: np.ndarray
     needed: float | None = None
     is_suspect: bool = False  # its worker died
 
 
 class DaskRunner(Runner):
-    """Evaluates on a Dask cluster: one that it starts on this machine and ends, or one that is there.
+    """Evaluates on a Dask cluster: one that it starts on this machine and stops, or an existing one.
 
     >>> with DaskRunner(n_workers=2) as runner:
     ...     evaluations = Evaluations(runner=runner)
@@ -69,20 +70,20 @@ class DaskRunner(Runner):
     >>> evaluations.real
     40
 
-    The problem goes to each worker once, also to those who join later; an evaluation sends a genotype and its result.
-    Workers may come and go: what one of them was doing is done by another. What kills its workers, or takes too long,
-    again and again, has failed.
+    The problem goes to each worker once, also to those that join later; an evaluation sends a genotype and its result.
+    Workers may come and go: what one of them was doing is done by another. An evaluation that repeatedly kills its
+    workers, or takes too long, has failed.
 
     When more is waiting than the workers can begin with, each takes a *group* that it evaluates together, which shares
     work; nothing waits for a group to be full.
 
     :param cluster: the address of a scheduler, a `Client`, or a cluster object (dask-jobqueue, dask-cuda, …); by
-        default a cluster on this machine, reachable from nowhere else.
-    :param n_workers: how many workers that one has: by default one per GPU, or else one per core.
-    :param per_gpu: how many groups a worker of that one evaluates at a time, if it has a GPU.
+        default a cluster on this machine, not reachable from elsewhere.
+    :param n_workers: how many workers that cluster has: by default one per GPU, or else one per core.
+    :param per_gpu: how many groups a worker of that cluster evaluates at a time, if it has a GPU.
     :param group: how many genotypes a worker takes at most at a time.
-    :param time_limit: the seconds an evaluation may take, a group as many times longer as it is large, those that
-        stopped early not counted; beyond, its worker is ended and replaced.
+    :param time_limit: the seconds an evaluation may take, a group as many times longer as it is large, not counting
+        those that stopped early; after that, its worker is stopped and replaced.
     :param scheduler_file: where the scheduler has written its address.
     :param security: Dask's `Security` object, for a cluster that speaks TLS.
     :param connect_timeout: the seconds in which the scheduler has to answer; by default Dask's setting, 30.
@@ -114,12 +115,12 @@ class DaskRunner(Runner):
         if scheduler_file is not None:
             _check_scheduler_file(scheduler_file)
         self.group, self.time_limit = group, time_limit
-        self._owned: list[Any] = []  # what is closed in the end, the last first
+        self._owned: list[Any] = []  # closed at the end, the last first
         if not given:
             check_guard()
             cluster = _local_cluster(n_workers, per_gpu, time_limit)
             self._owned.append(cluster)
-        self._tidies = given  # what was sent: with its own cluster, all goes
+        self._tidies = given  # what was sent; its own cluster goes as a whole
         self._address = {"address": cluster, "scheduler_file": scheduler_file, "security": security}
         self._address["timeout"] = connect_timeout or dask.config.get("distributed.comm.timeouts.connect")
         self._client = cluster if isinstance(cluster, Client) else None
@@ -128,7 +129,7 @@ class DaskRunner(Runner):
         try:
             if not given:
                 self.client.register_plugin(_Sheltered())
-            self._look()  # whether there is a scheduler, and whether workers can start, shows now
+            self._look()  # find out now whether there is a scheduler, and whether workers can start
         except BaseException:
             self.close()
             raise
@@ -231,12 +232,12 @@ class DaskRunner(Runner):
         return (self.client.dashboard_link or None) if shows else None
 
     def close(self) -> None:
-        """End what this runner has started. A cluster that was there remains."""
+        """Stop what this runner has started. A cluster that existed before remains."""
         try:
             if self._client is not None and self._client.status == "running":
                 self.cancel()
                 while self._sent and self._tidies:
-                    with suppress(ValueError):  # it was there no more
+                    with suppress(ValueError):  # it no longer existed
                         self._client.unregister_worker_plugin(self._sent.popitem()[1])
         finally:
             while self._owned:
@@ -252,7 +253,7 @@ class DaskRunner(Runner):
         return f"DaskRunner({self.client!r})"
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "DaskRunner":
-        """The same workers, and nothing to do."""
+        """A runner with the same workers and nothing to do."""
         new = object.__new__(DaskRunner)
         new.__dict__.update(self.__dict__)
         new._owned, new._tidies = [], False
@@ -271,7 +272,7 @@ class DaskRunner(Runner):
     # --------------------------------------------------------------------------------------------------- the cluster
 
     def _name_of(self, f: Function) -> str:
-        """By which name the workers know a function. It is sent to them when it is new, or not what it was."""
+        """The name by which workers know a function. It is sent to them if it is new or has changed."""
         if id(f) not in self._names:
             pickled = cloudpickle.dumps(f)
             content = digest([pickled])
@@ -286,7 +287,7 @@ class DaskRunner(Runner):
         """Count the workers, once a second."""
         if time.monotonic() - self._looked <= 1 or self.client.status != "running":
             return
-        with suppress(OSError, RuntimeError, TimeoutError):  # that the scheduler is lost is told by wait()
+        with suppress(OSError, RuntimeError, TimeoutError):  # wait() reports a lost scheduler
             self._threads = sum(self.client.nthreads().values())
         self._looked = time.monotonic()
         if not self._threads and isinstance(cluster := self.client.cluster, _Cluster) and cluster.is_dead:
@@ -310,7 +311,8 @@ class DaskRunner(Runner):
             return
         seconds = self._busy / self._groups if self._groups else 1.0
         slots = self.n_workers * (1 + min(8, math.ceil(LATENCY / max(seconds, 1e-6))))
-        if self._suspects and self._trial not in self._in_flight:  # one at a time, or they would take one another along
+        # one at a time, or one that kills its worker would take others along
+        if self._suspects and self._trial not in self._in_flight:
             self._trial = self._send([self._suspects.popleft()])
         while self._waiting and len(self._in_flight) < slots:
             size = min(self.group, math.ceil(len(self._waiting) / slots))
@@ -407,7 +409,7 @@ class _Sent(WorkerPlugin):
 
 
 class _Sheltered(WorkerPlugin):
-    """Ctrl-C in a terminal reaches all its processes; what becomes of the workers is the search's to say. And no worker
+    """Ctrl-C in a terminal reaches all its processes, but the search decides when workers stop. And no worker
     that is killed leaves a semaphore: progress bars have one to lock a terminal that a worker has not got."""
 
     def setup(self, worker: Any) -> None:
@@ -439,7 +441,7 @@ def _evaluate(
 
 
 class _Watchdog:
-    """Ends the process of a group that takes too long: what hangs in a library cannot be ended otherwise.
+    """Ends the process of a group that takes too long: there is no other way to stop what hangs in a library.
 
     :param limit: seconds for each of its members.
     """
@@ -450,7 +452,7 @@ class _Watchdog:
         self.stopped(0)
 
     def stopped(self, count: int) -> None:
-        """So many members have no more to do: their time is taken away, but for what has gone."""
+        """This many members have stopped: the limit shrinks by their time, except for what has passed."""
         self.end()
         self._members -= count
         left = self._limit * self._members + self._begun - time.monotonic()
@@ -467,7 +469,7 @@ def _tell(line: str) -> None:
 
 
 def _check_scheduler_file(path: str | os.PathLike) -> None:
-    """An error if Dask would wait for this file for ever, or find no address in it."""
+    """Raise an error if Dask would wait for this file forever, or find no address in it."""
     try:
         address = json.loads(Path(path).read_text())["address"]
     except (OSError, ValueError, TypeError, KeyError) as error:
@@ -496,7 +498,8 @@ def _local_cluster(n_workers: int | None, per_gpu: int, time_limit: float | None
             host="127.0.0.1",
             dashboard_address="127.0.0.1:0",
             memory_limit=0,
-            silence_logs=logging.CRITICAL,  # what ends a worker is told by us, and how they part is of no interest
+            # this class reports why workers end; their other messages are of no interest
+            silence_logs=logging.CRITICAL,
             env={"OMP_NUM_THREADS": str(max(1, cores // n_workers))},
         )
         cluster.gpus, cluster.folder = gpus, folder
@@ -505,7 +508,7 @@ def _local_cluster(n_workers: int | None, per_gpu: int, time_limit: float | None
 
 
 class _Cluster(LocalCluster):
-    """Each worker sees a single GPU, if there is any, and writes into a folder that goes with the cluster."""
+    """Each worker sees a single GPU, if there is any, and writes to a folder that is removed with the cluster."""
 
     gpus: list[str] = []  # noqa: RUF012
     folder: TemporaryDirectory | None = None
@@ -537,8 +540,8 @@ class _Cluster(LocalCluster):
 
 
 class _Nanny(Nanny):
-    """Workers keep the memory that they free. Dask has them return it at once, which a network asks for again with the
-    next layer: on a CPU a third of the time."""
+    """Workers keep the memory that they free. Dask has them return it at once, and a network asks for it again at its
+    next layer, which takes a third of the time on a CPU."""
 
     exit_code: int | None = None
 
@@ -549,7 +552,7 @@ class _Nanny(Nanny):
                 environment.pop(TRIM, None)
 
     async def start(self) -> "_Nanny":  # type: ignore[misc]  # final, but there is no other way to hold its error
-        with suppress(Exception):  # its status says so, and the runner tells it: Dask would print it in pages
+        with suppress(Exception):  # its status says so, and the runner reports it: Dask would print pages
             await super().start()
         return self
 

@@ -39,7 +39,7 @@ class SimulatedRunner(Runner):
 
     :param duration: virtual seconds: a constant, or a function of the genotype and a random generator, such as
         `lambda x, random_state: random_state.lognormal(sigma=1)`.
-    :param overhead: virtual seconds that the scheduler, who does one thing at a time, takes to begin an evaluation.
+    :param overhead: virtual seconds that the scheduler, which does one thing at a time, takes to begin an evaluation.
     """
 
     is_virtual = True
@@ -59,7 +59,7 @@ class SimulatedRunner(Runner):
         self.log: list[Event] = []
         self._random_state = np.random.default_rng(seed)
         self._submitted = 0
-        self._in_vain = 0.0  # time that went into what was cancelled
+        self._in_vain = 0.0  # time spent on what was cancelled
         self._begin_anew()
 
     def _begin_anew(self) -> None:
@@ -94,7 +94,7 @@ class SimulatedRunner(Runner):
         return worked / (self.n_workers * self.clock) if self.clock > 0 else 0.0
 
     def _unfinished(self) -> float:
-        """Time that has gone into what is running."""
+        """Time spent so far on what is running."""
         return sum(max(0.0, self.clock - event.begun) for _, _, event, _ in self._running)
 
     def _start(self) -> None:

@@ -109,7 +109,7 @@ def check_options(pairs: str, kind: str) -> None:
     if pairs not in ("neighbours", "all"):
         raise ValueError(f"pairs must be 'neighbours' or 'all', but is {pairs!r}.")
     if kind not in KINDS:
-        raise ValueError(f"there is no kind of stitch {kind!r}; there are {', '.join(sorted(KINDS))}.")
+        raise ValueError(f"there is no kind of stitch {kind!r}; choose from {', '.join(sorted(KINDS))}.")
 
 
 def align(compatible: np.ndarray, weight: np.ndarray) -> list[tuple[int, int]]:

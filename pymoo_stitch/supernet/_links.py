@@ -29,7 +29,7 @@ def check_links(networks: Sequence[Network], links: Iterable[Link]) -> list[Link
                 )
         if link.kind not in KINDS:
             raise ValueError(
-                f"the link {link} asks for a stitch of kind {link.kind!r}; there are {', '.join(sorted(KINDS))}."
+                f"the link {link} asks for a stitch of kind {link.kind!r}; choose from {', '.join(sorted(KINDS))}."
             )
         if working_layout(KINDS[link.kind], link.source, link.target) is None:
             ends = f"{link.source.layout} {link.source.shape} to {link.target.layout} {link.target.shape}"

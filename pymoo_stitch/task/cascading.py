@@ -50,7 +50,7 @@ class Predictions:
 
     def __post_init__(self) -> None:
         if self.metric not in METRICS:
-            raise ValueError(f"there is no metric {self.metric!r}; there are {', '.join(METRICS)}.")
+            raise ValueError(f"there is no metric {self.metric!r}; choose from {', '.join(METRICS)}.")
         if self.scores.ndim < 3 or self.scores.shape[1] != len(self.labels):
             raise ValueError(
                 f"scores are [candidates, images, classes, …] for {len(self.labels)} images with labels, but are of "

@@ -124,7 +124,7 @@ class Engine:
         """
         start, metrics = time.perf_counter(), tuple(metrics)
         if unknown := [name for name in metrics if name not in METRICS]:
-            raise ValueError(f"there is no metric {unknown[0]!r}; there are {', '.join(METRICS)}.")
+            raise ValueError(f"there is no metric {unknown[0]!r}; choose from {', '.join(METRICS)}.")
         if heads is not None and self.device.type != "cpu":  # copies: a task's own also goes to workers without a GPU
             heads = [head and copy.deepcopy(head).to(self.device) for head in heads]
 

@@ -54,7 +54,7 @@ class Task:
         fitting = [name for name, metric in METRICS.items() if metric.dense in (None, dense)]
         if wrong := [name for name in self.metrics if name not in fitting]:
             raise ValueError(
-                f"there is no metric {wrong[0]!r} for labels per {'pixel' if dense else 'image'}; there are "
+                f"there is no metric {wrong[0]!r} for labels per {'pixel' if dense else 'image'}; choose from "
                 f"{', '.join(fitting)}." + did_you_mean(wrong[0], fitting)
             )
         self.all_metrics = tuple(dict.fromkeys([*self.metrics, *fitting]))

@@ -311,7 +311,7 @@ def test_to_retrain_without_images_names_the_argument_that_provides_them(pair):
         ("search", "required: problem"),
         (
             "search digits --algorithm sga",
-            "there is no algorithm 'sga'; there are async-NSGA-II, LK-GOMEA, GOMEA, GA, NSGA-II",
+            "there is no algorithm 'sga'; choose from async-NSGA-II, LK-GOMEA, GOMEA, GA, NSGA-II",
         ),
         ("search digits --budget 0", "'0' is not a whole number of at least 1"),
         ("search digits --budget many", "'many' is not a whole number"),

@@ -359,7 +359,7 @@ def test_a_module_of_some_networks_holds_what_these_need(family, batch):
     expected = sum(network.n_parameters for network in family.networks[:2])
     assert sum(parameter.numel() for parameter in some.parameters()) == expected
     assert some.costs.tolist() == [network.cost for network in family.networks[:2]]
-    with pytest.raises(KeyError, match="there is no network 3 in this module; there are "):
+    with pytest.raises(KeyError, match="there is no network 3 in this module; choose from "):
         some.select(3)
     with pytest.raises(ValueError, match=r"no network costs at most 7 multiply-adds; the cheapest costs \d"):
         some.at_most(7)
@@ -396,7 +396,7 @@ def test_everything_is_evaluated_with_a_journal_and_for_a_report(family, tmp_pat
     assert {tuple(row) for row in result.F} == {tuple(row) for row in front}
     report = Report([Run.read(journal)], problem)
     assert "stitches.png" not in {path.name for path in report.write(tmp_path / "report")}
-    with pytest.raises(TypeError, match="cannot list what it has"):
+    with pytest.raises(TypeError, match="cannot list what it holds"):
         minimize(StitchProblem(family.supernet, problem.task), Exhaustive())
 
 

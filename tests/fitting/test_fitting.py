@@ -584,7 +584,7 @@ def test_of_batches_every_eighth_image_is_kept_back(pair, sizes):
 
 
 def test_unknown_methods_and_options_are_refused(pair):
-    with pytest.raises(ValueError, match="there is no method 'sgd' of fitting; there are least-squares, adam"):
+    with pytest.raises(ValueError, match="there is no method 'sgd' of fitting; choose from least-squares, adam"):
         pair.fit(noise(8), "sgd")
     with pytest.raises(TypeError, match="momentum"):
         pair.fit(noise(8), momentum=0.9)

@@ -531,7 +531,7 @@ def test_chains_that_cannot_be_are_errors(networks):
         pool.chain(["plain"])
     with pytest.raises(ValueError, match="fitted in closed form to the images of its pool, and not trained"):
         pool.chain(plain).retrain(PHOTOS)
-    with pytest.raises(KeyError, match="there is no network 'simple' in the pool; there are plain, shortcut, tokens"):
+    with pytest.raises(KeyError, match="there is no network 'simple' in the pool; choose from plain, shortcut, tokens"):
         pool["simple"]
 
 

@@ -90,7 +90,7 @@ def test_options_are_read_as_their_annotations_say():
         (
             "cifar",
             ["data=x"],
-            "no problem 'cifar'; there are digits, cifar10, imagenet-a, imagenet-b, voc, and your own",
+            "no problem 'cifar'; choose from digits, cifar10, imagenet-a, imagenet-b, voc, and your own",
         ),
     ],
 )
@@ -102,7 +102,7 @@ def test_wrong_options_as_text_name_what_there_is(name, texts, message):
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("mnist", {}, "there is no problem 'mnist'; there are digits"),
+        ("mnist", {}, "there is no problem 'mnist'; choose from digits"),
         ("digits", {"images": 3}, "digits has no option 'images'. The options of digits are seed, supernet."),
         ("digits", {"seed": "1"}, "seed of digits is a whole number, but '1' is given"),
         ("digits", {"seed": True}, "a whole number, but True"),

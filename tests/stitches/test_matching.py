@@ -197,7 +197,7 @@ def test_weights_that_are_not_finite_are_errors(residual, gated):
 def test_unknown_names_are_errors(residual, gated):
     with pytest.raises(ValueError, match="pairs must be 'neighbours' or 'all', but is 'every'"):
         match([residual, gated], pairs="every")
-    with pytest.raises(ValueError, match=r"there is no kind of stitch 'cubic'; there are .*linear"):
+    with pytest.raises(ValueError, match=r"there is no kind of stitch 'cubic'; choose from .*linear"):
         match([residual, gated], kind="cubic")
 
 

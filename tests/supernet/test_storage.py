@@ -479,5 +479,5 @@ def test_a_kind_that_is_not_registered_is_named(tmp_path, residual, gated):
         Supernet.build([residual, gated], kind="mine").save(tmp_path / "file")
     finally:
         del KINDS["mine"]
-    with pytest.raises(ValueError, match=r"asks for a stitch of kind 'mine'; there are .*linear"):
+    with pytest.raises(ValueError, match=r"asks for a stitch of kind 'mine'; choose from .*linear"):
         Supernet.load(tmp_path / "file")

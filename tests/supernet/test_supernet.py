@@ -272,7 +272,7 @@ def test_links_that_do_not_fit_are_errors(residual, gated, deep):
         ValueError, match=r"uses a tap deep:stem.0 that is not among the taps of the networks residual, gated"
     ):
         Supernet([residual, gated], [Link(deep.tap("stem.0"), tap)])
-    with pytest.raises(ValueError, match=r"asks for a stitch of kind 'cubic'; there are .*linear"):
+    with pytest.raises(ValueError, match=r"asks for a stitch of kind 'cubic'; choose from .*linear"):
         Supernet([residual, gated], [Link(tap, gated.tap("mul"), kind="cubic")])
     with pytest.raises(ValueError, match=r"is given more than once"):
         Supernet([residual, gated], [Link(tap, gated.tap("mul"))] * 2)

@@ -322,7 +322,7 @@ def test_one_pass_over_the_data_whatever_the_groups(pool, photos, labels, monkey
 
 
 def test_what_cannot_be_measured_is_said(pair, photos, labels):
-    with pytest.raises(ValueError, match="no metric 'f1'; there are accuracy"):
+    with pytest.raises(ValueError, match="no metric 'f1'; choose from accuracy"):
         Engine().evaluate(genotypes(pair, 1, 2), split_of(photos, labels), ["f1"])
     unlabelled = Task(validation=(photos, labels), calibration=photos)["calibration"]
     with pytest.raises(ValueError, match="calibration split has no labels"):

@@ -18,7 +18,7 @@ _BINS = 60
 
 
 def document(runs: Sequence[Run], scale: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Runs of one problem, one or more, as JSON takes it. Errors are the second objective: less is better.
+    """Runs of one problem, one or more, as JSON takes it. Errors are the second objective, which is minimised.
 
     :param scale: what results are compared with (`StitchProblem.scale`); by default what a journal says, or else what
         the evaluations suggest.
@@ -56,7 +56,7 @@ def document(runs: Sequence[Run], scale: Mapping[str, Any] | None = None) -> dic
 
 
 def _guessed(runs: Sequence[Run]) -> dict[str, Any]:
-    """The scale of runs whose journals say none."""
+    """The scale of runs whose journals hold none."""
     F = np.concatenate([run.F[run.is_sound] for run in runs])
     worst = F.max(0, initial=0) if len(F) else np.ones(2)
     return {"ref_point": [1.1 * worst[0], max(1.0, worst[1])], "references": [], "links": None}
