@@ -86,12 +86,13 @@ class BestOfTraps(Binary):
 
 
 class TwoChains(Binary):
-    """A synthetic stitching space: two chains of layers with a switch in each behind every layer, and one for the output.
+    """A synthetic stitching space: two chains of layers with a switch in each after every layer, and one for the
+    output.
 
     Variables 2k and 2k+1 say that what follows layer k in the first and in the second chain reads the stitch from the
-    other chain's layer k. The last two select the output: the first that is 1 the second chain or the ensemble, none the
-    first chain. The second chain costs more and is better. Each stitch adds an error, the more the larger the error is that
-    it builds on. F = (cost, 1 − accuracy), both as parts of the ensemble's cost and of 1.
+    other chain's layer k. The last two select the output: the first that is 1 the second chain or the ensemble, none
+    the first chain. The second chain costs more and is better. Each stitch adds an error, the more the larger the error
+    is that it builds on. F = (cost, 1 − accuracy), both as parts of the ensemble's cost and of 1.
     """
 
     min_accuracy = None  # a stitch problem, with the accuracy threshold of those
@@ -112,12 +113,12 @@ class TwoChains(Binary):
         return f / self.hv_ref_point
 
     def chains(self, x):
-        """The chains behind the last layer that the output reads."""
+        """The chains after the last layer that the output reads."""
         return [1] if x[-2] else [0, 1] if x[-1] else [0]
 
     def routes(self, x):
-        """From the last layer to the first, for each chain that the output reads: at which chain's switch a route is, which
-        chain's layer comes before it, and whether a stitch is between."""
+        """From the last layer to the first, for each chain that the output reads: at which chain's switch a route is,
+        which chain's layer comes before it, and whether a stitch is between."""
         x = np.asarray(x, dtype=bool).tolist()
         for chain in self.chains(x):
             route = []

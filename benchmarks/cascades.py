@@ -3,13 +3,13 @@
     python benchmarks/cascades.py --data ../shared/data --cache /tmp/outputs
     python benchmarks/cascades.py --data ../shared/data --cache /tmp/outputs --only speed
 
-`cifar10`: ResNet-20 and ResNet-56. Candidates are the references and all networks with one stitch, 279 in all. Their outputs
-on 6,000 images are computed once (14 minutes on one core) and kept in the cache folder. Which 2,000 of the images are for
-selection and which 4,000 for test is drawn 20 times (5 minutes). `imagenet` does the same for MobileNetV2 and
-EfficientNet-Lite0, and `three` for these and SqueezeNet 1.1: 200 images to fit on, and of 400 others 200 each for selection
-and test; of the networks with one stitch 40 (5 minutes for the pair). `speed` exports a plain cascade of 45 % of the ensemble's cost and the
-ensemble, and runs both on one thread (4 minutes). `dense` trains two networks that classify pixels and looks whether the
-mean over pixels tells which images to defer (3 minutes).
+`cifar10`: ResNet-20 and ResNet-56. Candidates are the references and all networks with one stitch, 279 in all. Their
+outputs on 6,000 images are computed once (14 minutes on one core) and kept in the cache folder. Which 2,000 of the
+images are for selection and which 4,000 for test is drawn 20 times (5 minutes). `imagenet` does the same for
+MobileNetV2 and EfficientNet-Lite0, and `three` for these and SqueezeNet 1.1: 200 images to fit on, and of 400 others
+200 each for selection and test; of the networks with one stitch 40 (5 minutes for the pair). `speed` exports a plain
+cascade of 45 % of the ensemble's cost and the ensemble, and runs both on one thread (4 minutes). `dense` trains two
+networks that classify pixels and looks whether the mean over pixels tells which images to defer (3 minutes).
 
 The folder is that of `benchmarks/engine.py`; `cifar10` in it is also what the problem `cifar10` takes.
 """
@@ -37,7 +37,7 @@ torch.set_num_threads(1)
 RESAMPLINGS = 20
 
 
-# ------------------------------------------------------------------------------------------------------------ candidates
+# ----------------------------------------------------------------------------------------------------------- candidates
 
 
 def cifar10(folder):
@@ -86,7 +86,7 @@ def predictions(cache, name, space, genotypes, images, labels):
     return Predictions(outputs, labels)
 
 
-# -------------------------------------------------------------------------------------------------------------- choosing
+# ------------------------------------------------------------------------------------------------------------- choosing
 
 
 def resample(found, costs, names, n_selection, targets, seeds=RESAMPLINGS):
@@ -153,7 +153,8 @@ def show(name, results):
     record(f"cascades-{name}", recorded, by=("at_most", "reference", "rule"), noise={"cost": 0.1})
     print("\n".join(table(rows)), flush=True)
     print(
-        "(medians over resamplings, and the worst and the best; costs as fractions of the ensemble's; gain where stitched:"
+        "(medians over resamplings, and the worst and the best; costs as fractions of the ensemble's; gain where "
+        "stitched:"
     )
     print(
         "of those with a stitched stage over the best plain cascade, on selection, of at most their cost)\n", flush=True
@@ -177,7 +178,7 @@ def judge(cache, name, space, images, labels, limit, n_selection, targets):
     show(name, resample(found, costs, names, n_selection, targets))
 
 
-# ----------------------------------------------------------------------------------------------------------------- speed
+# ---------------------------------------------------------------------------------------------------------------- speed
 
 
 def speed(folder, share=0.45, images=512):
@@ -243,12 +244,12 @@ def per_second(runs, photos, batch, rounds=7):
     return list(len(photos) / np.median(times, axis=0))
 
 
-# ----------------------------------------------------------------------------------------------------------------- dense
+# ---------------------------------------------------------------------------------------------------------------- dense
 
 
 def dense(n_train=2_000, n=1_000, epochs=12):
-    """Whether the mean over pixels tells which images to defer: a small and a large network that classify the pixels of two
-    handwritten digits side by side, against deferring as many images by chance."""
+    """Whether the mean over pixels tells which images to defer: a small and a large network that classify the pixels of
+    two handwritten digits side by side, against deferring as many images by chance."""
     torch.manual_seed(0)
     images, labels = scenes("calibration", n_train, 0)
     modules = {"small": field(12, 3), "large": field(28, 6)}
@@ -286,7 +287,8 @@ def dense(n_train=2_000, n=1_000, epochs=12):
 
 
 def scenes(split, n, seed):
-    """Two digits side by side on 10×20 pixels, with noise. Pixels of ink are of their digit's class, all others of class 10."""
+    """Two digits side by side on 10×20 pixels, with noise. Pixels of ink are of their digit's class, all others of
+    class 10."""
     digits, classes = digits_of(split)
     generator = torch.Generator().manual_seed(seed)
     images, labels = torch.zeros(n, 1, 10, 20), torch.full((n, 10, 20), 10)

@@ -4,10 +4,10 @@ python benchmarks/choosing.py --only simulation
 python benchmarks/choosing.py --only digits
 python benchmarks/choosing.py --only cifar10 --data FOLDER --journals runs
 
-`simulation`: thirty networks, each a little cheaper and a little worse than the last, compared with a reference on 2,000
-selection images; the cheapest that passes a rule is chosen and compared again on 4,000 test images. `cifar10`: searches of
-300 evaluations of the CIFAR-10 pair, and what a report recommends after each. `digits`: what the demo takes home, for ten
-seeds of the networks' training, after its searches of 1,000 evaluations.
+`simulation`: thirty networks, each a little cheaper and a little worse than the last, compared with a reference on
+2,000 selection images; the cheapest that passes a rule is chosen and compared again on 4,000 test images. `cifar10`:
+searches of 300 evaluations of the CIFAR-10 pair, and what a report recommends after each. `digits`: what the demo
+takes home, for ten seeds of the networks' training, after its searches of 1,000 evaluations.
 """
 
 import argparse
@@ -31,9 +31,9 @@ RULES = {
 
 
 def simulate(worst: float, best: float, rounds: int = 4_000) -> dict[str, tuple[float, float]]:
-    """For each rule how often something is chosen, and how often that is worse than the reference on test by more than two
-    standard errors. True differences from the reference go from `worst`, of the cheapest network, to `best`; any two
-    networks disagree on a twentieth of the images, and half of the variance is common to all."""
+    """For each rule how often something is chosen, and how often that is worse than the reference on test by more than
+    two standard errors. True differences from the reference go from `worst`, of the cheapest network, to `best`; any
+    two networks disagree on a twentieth of the images, and half of the variance is common to all."""
     rng, disagreement, common = np.random.default_rng(0), 0.05, 0.5
     truth = np.linspace(worst, best, 30)
     measured = []

@@ -37,8 +37,8 @@ def identity(x):
 
 
 def overhead(arguments, n=1_500):
-    """Milliseconds per evaluation: what a run takes on the cluster beyond what it takes in this process, and beyond what
-    Dask takes for as many bare tasks."""
+    """Milliseconds per evaluation: what a run takes on the cluster beyond what it takes in this process, and beyond
+    what Dask takes for as many bare tasks."""
     problem = Nothing()
     x = np.random.default_rng(0).random((n, problem.n_var)) < 0.5
     with (

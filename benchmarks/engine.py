@@ -5,12 +5,12 @@
     python benchmarks/engine.py --data ../shared/data --only stopping --evaluations 300
     python benchmarks/engine.py --data ../shared/data --only held --evaluations 300 --seeds 3
 
-The folder holds `networks.py` with `load(name, normalized=False)`, `NETWORKS` and `cifar10(split)`. `cifar10` is ResNet-20
-and ResNet-56 trained on CIFAR-10 and an NSGA-II on them (7 minutes), `imagenet` ResNet-50 and ResNeXt-50 with random weights
-(20 minutes), `memory` the memory of groups of these (5 minutes). `stopping` is a search on the CIFAR-10 pair whose evaluations stop
-when they can no longer matter, and the same in full, on 1,500 images (20 minutes); `held` what becomes of both for the same
-computation on images that nobody searched or chose on (20 minutes a seed). All times are on one thread, and what is compared is
-measured in one run.
+The folder holds `networks.py` with `load(name, normalized=False)`, `NETWORKS` and `cifar10(split)`. `cifar10` is
+ResNet-20 and ResNet-56 trained on CIFAR-10 and an NSGA-II on them (7 minutes), `imagenet` ResNet-50 and ResNeXt-50
+with random weights (20 minutes), `memory` the memory of groups of these (5 minutes). `stopping` is a search on the
+CIFAR-10 pair whose evaluations stop when they can no longer matter, and the same in full, on 1,500 images (20
+minutes); `held` what becomes of both for the same computation on images that nobody searched or chose on (20 minutes a
+seed). All times are on one thread, and what is compared is measured in one run.
 """
 
 import argparse
@@ -47,7 +47,7 @@ def imagenet_problem(images, batch_size, memory=None):
         return StitchProblem(supernet, Task(validation=data), batch_size=batch_size, memory=memory)
 
 
-# ------------------------------------------------------------------------------------------------------------- measuring
+# ------------------------------------------------------------------------------------------------------------ measuring
 
 
 def initial(problem, n, seed=1):
@@ -55,8 +55,9 @@ def initial(problem, n, seed=1):
 
 
 class Recorded(Callback):
-    """The genotypes of a search in the order in which they were requested. Of each generation, `alone` are evaluated one at
-    a time as well, as they would be without memo and groups: the machine is as busy as it is for the search itself."""
+    """The genotypes of a search in the order in which they were requested. Of each generation, `alone` are evaluated
+    one at a time as well, as they would be without memo and groups: the machine is as busy as it is for the search
+    itself."""
 
     def __init__(self, alone=0):
         super().__init__()
@@ -96,7 +97,8 @@ def alone(problem, X):
                 module(batch)
         times["module"] += time.perf_counter() - start
     print(
-        f"  one at a time over the plain forward as a module ({len(X)} subnetworks): {times['engine'] / times['module']:.3f}"
+        f"  one at a time over the plain forward as a module ({len(X)} "
+        f"subnetworks): {times['engine'] / times['module']:.3f}"
     )
 
 
@@ -113,7 +115,8 @@ def grouped(problem, name, X):
     different = len({subnetwork.key for subnetwork in subnetworks})
     memory = max(plan.memory for plan in plans) / 2**20
     print(
-        f"  {name}: {different} subnetworks, {cost:.2f}× fewer multiply-adds, {seconds:.2f}× less time, in {len(plans)} "
+        f"  {name}: {different} subnetworks, {cost:.2f}× fewer multiply-adds, "
+        f"{seconds:.2f}× less time, in {len(plans)} "
         f"group{'s' * (len(plans) > 1)}, {memory:,.0f} MiB at most"
     )
 
@@ -148,7 +151,8 @@ def cifar10(folder, requested=2_000, pop_size=64):
     real = distinct(problem, X)
     assert len(real) == evaluations.real
     print(
-        f"  NSGA-II (n = {pop_size}): {evaluations.skipped / evaluations.requested:.1%} of {evaluations.requested:,} requested evaluations are answered by the memo"
+        f"  NSGA-II (n = {pop_size}): {evaluations.skipped / evaluations.requested:.1%} of "
+        f"{evaluations.requested:,} requested evaluations are answered by the memo"
     )
     for size in (64, 256):
         windows(problem, "evaluations", real, size)
@@ -158,7 +162,8 @@ def cifar10(folder, requested=2_000, pop_size=64):
             grouped(problem, f"64 of NSGA-II from {name} {first} on", genotypes[first : first + 64])
     per_request, single = seconds / evaluations.requested, np.mean(recorded.times)
     print(
-        f"  milliseconds per requested evaluation: {1e3 * per_request:.0f} in the search, {1e3 * single:.0f} without memo and "
+        f"  milliseconds per requested evaluation: {1e3 * per_request:.0f} "
+        f"in the search, {1e3 * single:.0f} without memo and "
         f"groups ({len(recorded.times)} of them): {single / per_request:.2f}× less"
     )
 
@@ -202,8 +207,10 @@ def stopping(folder, evaluations):
             | dict(zip(("first", "others_in_full", "stopped"), parts, strict=True))
         )
         print(
-            f"  {'stopping' if early else 'in full'}: {run.is_bounded.sum()} bounded; fraction of the images: {fractions.mean():.3f}, "
-            f"{fractions[beyond].mean():.3f} beyond the first population; hypervolume {volume:.4f}; of all images were evaluated for the "
+            f"  {'stopping' if early else 'in full'}: {run.is_bounded.sum()} "
+            f"bounded; fraction of the images: {fractions.mean():.3f}, "
+            f"{fractions[beyond].mean():.3f} beyond the first population; hypervolume "
+            f"{volume:.4f}; of all images were evaluated for the "
             f"first population {parts[0]:.3f}, for others in full {parts[1]:.3f}, for what stopped {parts[2]:.3f}",
             flush=True,
         )
@@ -222,8 +229,8 @@ def stopping(folder, evaluations):
 
 
 def held(folder, evaluations, seeds):
-    """For the same computation: 500 images in full, or 1,500 with evaluations that stop. Hypervolume on test of what is chosen on
-    selection."""
+    """For the same computation: 500 images in full, or 1,500 with evaluations that stop. Hypervolume on test of what
+    is chosen on selection."""
     problems = {n: get_problem("cifar10", data=folder / "cifar10", images=n) for n in (500, 1_500)}
     hv = Hypervolume(ref_point=np.ones(2))
     print(f"CIFAR-10, {evaluations} evaluations on 500 images, or as many images beyond them on 1,500", flush=True)
@@ -257,7 +264,8 @@ def memory(budget):
     problem.evaluate(X)
     print(
         f"  budget {budget:,} MiB: {len(plans)} group{'s' * (len(plans) > 1)}, at most "
-        f"{max(p.memory for p in plans) / 2**20:,.0f} MiB planned; the process grew by {resident('VmHWM') - before:,.0f} MiB"
+        f"{max(p.memory for p in plans) / 2**20:,.0f} MiB planned; the "
+        f"process grew by {resident('VmHWM') - before:,.0f} MiB"
     )
 
 

@@ -1,17 +1,19 @@
-"""What a person gets: trained networks are searched on validation images, chosen on selection images, reported on test images.
+"""What a person gets: trained networks are searched on validation images, chosen on selection images, reported on test
+images.
 
     python benchmarks/evidence.py --data ../shared/data --only cifar10 --search
     python benchmarks/evidence.py --data ../shared/data --only cifar10
     python benchmarks/evidence.py --only compute --search
 
-Each part is a problem with its searches. `--search` runs them; journals are kept in `--journals`, what is there is not run
-again, and a search that was cut goes on. Without it the journals are read: what they found is evaluated on selection and test
-images, and the tables are made.
+Each part is a problem with its searches. `--search` runs them; journals are kept in `--journals`, what is there is not
+run again, and a search that was cut goes on. Without it the journals are read: what they found is evaluated on
+selection and test images, and the tables are made.
 
 `cifar10`: ResNet-20 and ResNet-56, 1,000 validation images. `cifar10-500`: the same on 500, where NSGA-II was run too.
-`imagenet`: MobileNetV2 and EfficientNet-Lite0, two architectures with two normalisations; `three`: these and SqueezeNet 1.1. Of
-the 600 images 150 each are for fitting (without labels), validation, selection and test. `compute`: what it takes to have
-a front as good as NSGA-II's after 4,000 evaluations, on digits and on the synthetic stitching space.
+`imagenet`: MobileNetV2 and EfficientNet-Lite0, two architectures with two normalisations; `three`: these and
+SqueezeNet 1.1. Of the 600 images 150 each are for fitting (without labels), validation, selection and test. `compute`:
+what it takes to have a front as good as NSGA-II's after 4,000 evaluations, on digits and on the synthetic stitching
+space.
 """
 
 import argparse
@@ -86,7 +88,7 @@ PARTS = {
 }
 
 
-# ---------------------------------------------------------------------------------------------------------------- tables
+# --------------------------------------------------------------------------------------------------------------- tables
 
 
 def tables(name: str, problem: StitchProblem, runs: list[Run]) -> None:
@@ -152,8 +154,9 @@ def networks(made: Report):
 
 
 def what_stitching_adds(made: Report):
-    """The hypervolume on test of what is chosen on selection from more and more: of the networks and their ensemble, of plain
-    cascades too, of stitched networks too, of stitched cascades too. Intervals are by a bootstrap over the test images."""
+    """The hypervolume on test of what is chosen on selection from more and more: of the networks and their ensemble,
+    of plain cascades too, of stitched networks too, of stitched cascades too. Intervals are by a bootstrap over the
+    test images."""
     problem, n = made.problem, len(made.references)
     known = {point.key for point in made.references}
     stages = [point.network for point in made.references]
@@ -201,12 +204,12 @@ def volume(problem: StitchProblem, right: np.ndarray, cost: np.ndarray, weights:
     return VOLUME.do(problem.normalize(np.column_stack([cost @ share, 1 - right @ share])))
 
 
-# --------------------------------------------------------------------------------------------------------------- compute
+# -------------------------------------------------------------------------------------------------------------- compute
 
 
 def compute(arguments: argparse.Namespace, budget: int = 4_000, seeds: int = 5) -> None:
-    """Computation (evaluations × images × cost) until a front is as good as NSGA-II's after so many evaluations, over what
-    NSGA-II took."""
+    """Computation (evaluations × images × cost) until a front is as good as NSGA-II's after so many evaluations, over
+    what NSGA-II took."""
     problems = {f"two chains of 50, instance {i}": TwoChains(50, seed=i) for i in range(1_000, 1_010)}
     problems |= {f"digits, seed {seed}": get_problem("digits") for seed in range(seeds)}
     rows = []

@@ -33,7 +33,8 @@ def main():
     first = [seconds(lambda id=id: network.select(id)) for id in range(len(family))]
     again = [seconds(lambda id=id: network.select(id)) for id in range(len(family))]
     print(
-        f"to select a network: the first time {median(first):.4f} s (at most {max(first):.2f}), then {median(again):.1e} s"
+        f"to select a network: the first time {median(first):.4f} s (at "
+        f"most {max(first):.2f}), then {median(again):.1e} s"
     )
     assert pointers == {name: tensor.data_ptr() for name, tensor in network.state_dict().items()}
     ratio_of = {}

@@ -1,17 +1,17 @@
-"""How good stitches are, alone and after one another: least squares as it is, with variance restored (the default), Adam,
-and what finetuning adds.
+"""How good stitches are, alone and after one another: least squares as it is, with variance restored (the default),
+Adam, and what finetuning adds.
 
     python benchmarks/fitting.py --data ../shared/data
     python benchmarks/fitting.py --data ../shared/data --only imagenet
     python benchmarks/fitting.py --only small
 
-`cifar10` is ResNet-20 and ResNet-56 trained on CIFAR-10, `imagenet` MobileNetV2 and EfficientNet-Lite0 with 200 images to fit
-on, `small` networks trained on handwritten digits here and now, which needs no data and compares the degrees to which variance
-is restored where stitches are of another sort: in a family, between tokens, vectors, and maps of different sizes, and into layers
-without a norm after them, `memory` the time and the peak memory of ResNet-50 and ResNeXt-50 with random weights, in a process of its own. The folder
-holds `networks.py` with `load(name, normalized=False)`, `NETWORKS`, `cifar10(split)` and `imagenet()`. Subnetworks with k
-stitches are drawn at random with a fixed seed, their outputs uniform over both networks and the ensemble, and are the same for
-all methods.
+`cifar10` is ResNet-20 and ResNet-56 trained on CIFAR-10, `imagenet` MobileNetV2 and EfficientNet-Lite0 with 200 images
+to fit on, `small` networks trained on handwritten digits here and now, which needs no data and compares the degrees to
+which variance is restored where stitches are of another sort: in a family, between tokens, vectors, and maps of
+different sizes, and into layers without a norm after them, `memory` the time and the peak memory of ResNet-50 and
+ResNeXt-50 with random weights, in a process of its own. The folder holds `networks.py` with `load(name,
+normalized=False)`, `NETWORKS`, `cifar10(split)` and `imagenet()`. Subnetworks with k stitches are drawn at random with
+a fixed seed, their outputs uniform over both networks and the ensemble, and are the same for all methods.
 """
 
 import argparse
@@ -79,8 +79,8 @@ def fit_imagenet(networks, images):
 
 
 def compare(part, fitted, validation, labels, counts):
-    """A table of mean accuracies, and each method against the first, subnetwork by subnetwork, of which there are `counts[k]`
-    with k stitches."""
+    """A table of mean accuracies, and each method against the first, subnetwork by subnetwork, of which there are
+    `counts[k]` with k stitches."""
     genotypes, found = None, {}
     for name, supernet, report in fitted:
         print(f"\n{name}\n{report}", flush=True)
@@ -97,7 +97,8 @@ def compare(part, fitted, validation, labels, counts):
         )
         print("accuracy", {k: round(float(values.mean()), 4) for k, values in found[name][1].items()}, flush=True)
     print(
-        f"\nMean accuracy of subnetworks with k stitches, {len(labels)} images, and the mean difference from the first method"
+        f"\nMean accuracy of subnetworks with k stitches, {len(labels)} "
+        "images, and the mean difference from the first method"
     )
     print("with its 95 % interval, subnetwork by subnetwork; time of fitting over the first's\n")
     first_seconds, first = next(iter(found.values()))
@@ -176,8 +177,8 @@ def vector_links(first, second):
 
 
 def small(count):
-    """A table: what stitches join, and the mean accuracy of subnetworks with k of them for each degree, the last being the one
-    that is chosen by default."""
+    """A table: what stitches join, and the mean accuracy of subnetworks with k of them for each degree, the last being
+    the one that is chosen by default."""
     images, labels = digits()
     fitting, task = slice(0, 1_000), Task(validation=(images[1_000:], labels[1_000:]))
 

@@ -1,10 +1,11 @@
-"""Chains of fragments of three networks trained on ImageNet, without training: their accuracy on a subset of the classes
-beside the networks themselves and each network stitched to itself.
+"""Chains of fragments of three networks trained on ImageNet, without training: their accuracy on a subset of the
+classes beside the networks themselves and each network stitched to itself.
 
     python benchmarks/fragments.py --data ../shared/data
 
-The folder holds `networks.py` with `load(name, normalized=False)`, `NETWORKS` and `imagenet()`. Stitches are fitted on images
-without labels, chains are chosen on validation images, and what is printed is measured on test images that neither has seen.
+The folder holds `networks.py` with `load(name, normalized=False)`, `NETWORKS` and `imagenet()`. Stitches are fitted on
+images without labels, chains are chosen on validation images, and what is printed is measured on test images that
+neither has seen.
 """
 
 import argparse
@@ -61,7 +62,8 @@ def main(data, classes, samples, validation, found, budget):
                 {"what": title, "route": route, "cost": chain.cost, "validation": on_validation, "test": on_test}
             )
             print(
-                f"{title}: {on_validation:.3f} on validation, {on_test:.3f} on test, {chain.cost:,} multiply-adds; {route}"
+                f"{title}: {on_validation:.3f} on validation, {on_test:.3f} on test, {chain.cost:,} multiply-adds; "
+                f"{route}"
             )
 
     start = time.perf_counter()

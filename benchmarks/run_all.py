@@ -1,7 +1,8 @@
 """Runs the benchmarks and says what moved beyond noise against the committed data.
 
     python benchmarks/run_all.py --data ../shared/data --quick   # fewer seeds and instances, under an hour on two cores
-    python benchmarks/run_all.py --data ../shared/data --update  # everything; then the tables of the docs are written again
+    python benchmarks/run_all.py --data ../shared/data --update  # everything; then the tables of the docs are written
+    again
 
 Ratios, accuracies and hypervolumes are compared; times are not. Exits with 1 if anything moved.
 """

@@ -6,10 +6,11 @@
     python benchmarks/search.py --only ready-made --seeds 10 --budgets 1000 2000 4000
     python benchmarks/search.py --only ready-made --seeds 10 --budgets 1000 \\
         --forms "async NSGA-II" "async NSGA-II in full" LK-GOMEA "LK-GOMEA in full"
-    python benchmarks/search.py --only ready-made --problem cifar10 --options data=FOLDER images=500 --seeds 3 --budgets 1000
+    python benchmarks/search.py --only ready-made --problem cifar10 --options data=FOLDER images=500 --seeds 3
+    --budgets 1000
 
-Parts, on one core of a machine under load: fronts (10 minutes, and more for GOMEA on best-of-traps, which seldom gets there),
-clock (25), stitching (85), speed (2). The folder holds `best-of-traps/`.
+Parts, on one core of a machine under load: fronts (10 minutes, and more for GOMEA on best-of-traps, which seldom gets
+there), clock (25), stitching (85), speed (2). The folder holds `best-of-traps/`.
 """
 
 import argparse
@@ -34,7 +35,8 @@ from pymoo_stitch.runners import SerialRunner, SimulatedRunner
 
 
 def run_to_front(problem, algorithm, budget, seed):
-    """Run until the archive holds the whole front. The algorithm, and the evaluations it took, infinite if it did not."""
+    """Run until the archive holds the whole front. The algorithm, and the evaluations it took, infinite if it did
+    not."""
     algorithm.setup(problem, termination=("n_evals", budget), seed=seed)
     front = {tuple(f) for f in problem.pareto_front()}
     while algorithm.has_next():
@@ -187,8 +189,9 @@ LONG = ("async NSGA-II", "LK-GOMEA", "LK-GOMEA, no screen", "NSGA-II, n = 50", "
 
 
 class LocalSearch(Asynchronous):
-    """A local search over the archive (Den Ottelander et al. 2021): flips each active variable of each member, in random order,
-    those of the members that were added last first; begins again with a random genotype when no flip is left."""
+    """A local search over the archive (Den Ottelander et al. 2021): flips each active variable of each member, in
+    random order, those of the members that were added last first; begins again with a random genotype when no flip is
+    left."""
 
     def __init__(self, **options):
         super().__init__(pop_size=50, n_pending=64, screen=None, **options)
@@ -470,7 +473,10 @@ def workers(arguments):
             run = searched(problem, make(), 1_500, 1)
             own = run["own"] / run["real"]
             per_request = run["own"] / (run["real"] + run["skipped"])
-            said = f"{make.__name__}, {problem.n_var} variables: own time {1e3 * own:.2f} ms per evaluation, {1e3 * per_request:.2f} per request"
+            said = (
+                f"{make.__name__}, {problem.n_var} variables: own time {1e3 * own:.2f} "
+                f"ms per evaluation, {1e3 * per_request:.2f} per request"
+            )
             row = {
                 "algorithm": make.__name__,
                 "variables": problem.n_var,

@@ -74,7 +74,8 @@ def main(names, genotypes, repeats):
     for batch in (1, 8):
         value = row[f"forward_{batch}"] = ratio(first, modules[0], torch.rand(batch, 3, 224, 224), repeats)
         print(
-            f"forward             {value:8.3f} ×    module() of the all-zero genotype over {names[0]} itself, batch {batch}"
+            f"forward             {value:8.3f} ×    module() of the all-zero "
+            f"genotype over {names[0]} itself, batch {batch}"
         )
     row |= {"import_s": imports, "build_s": building}
     record("supernet", [row], noise={"matches": 0, "bound": 0, "forward_1": 0.1, "forward_8": 0.1}, networks=names)

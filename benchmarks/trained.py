@@ -35,8 +35,8 @@ def cifar10_pair(folder):
 
 
 def imagenet_pair(folder):
-    """The same for MobileNetV2 and EfficientNet-Lite0: 200 images for fitting, 280 for measuring. (Those between served to
-    choose how stitches are fitted.)"""
+    """The same for MobileNetV2 and EfficientNet-Lite0: 200 images for fitting, 280 for measuring. (Those between served
+    to choose how stitches are fitted.)"""
     data = folder_module(folder)
     images, labels = data.imagenet()
     images = images[:, :, 16:240, 16:240].float() / 255

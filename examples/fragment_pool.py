@@ -47,7 +47,7 @@ print("\nscore   multiply-adds           fused  chain")
 starts = [pool[name][0] for name in arguments.models]
 searches = [islice(search_chains(pool, threshold=0.2, start=start), arguments.chains) for start in starts]
 for chain, score in chain_iterables(*searches):
-    fused = chain.fused()  # a network of its own, its stitches part of the layers behind them
+    fused = chain.fused()  # a network of its own, its stitches part of the layers after them
     print(f"{score:.3f}  {chain.cost:14,}  {fused.cost:14,}  {' '.join(map(str, chain.fragments))}")
 
 with torch.inference_mode():

@@ -38,14 +38,15 @@ PROBLEMS = LazyMapping(
         "voc": ("voc", "problem"),
     },
 )
-"""The functions that make problems, by name. A command line shows their docstrings, and reads options by their annotations."""
+"""The functions that make problems, by name. A command line shows their docstrings, and reads options by their
+annotations."""
 
 SUMMARIES = {
     "digits": "Two small networks for scikit-learn's handwritten digits, trained on the spot; needs no download.",
     "cifar10": "ResNet-20 and ResNet-56 trained on CIFAR-10, from files in a folder.",
     "imagenet-a": "Pair (a) of the paper: timm's ResNet-152 and EfficientNet-B4 on ImageNet, at 224.",
     "imagenet-b": "Pair (b) of the paper: timm's ResNet-50 and ResNeXt-50 (32×4d) on ImageNet, at 224.",
-    "voc": "The paper's segmentation pair: torchvision's DeepLabV3 with MobileNetV3-Large and ResNet-50 on PASCAL VOC, at 520.",
+    "voc": "The paper's segmentation pair: DeepLabV3 with MobileNetV3-Large and ResNet-50 on PASCAL VOC, at 520.",
 }
 """The first lines of their docstrings, for who does not want to wait until they are imported."""
 
@@ -59,8 +60,8 @@ def get_problem(name: str | os.PathLike, **options: Any) -> "StitchProblem":
 
     :param name: one of `PROBLEMS`, or the path of a `.py` file that defines `problem(**options)`, which gives a
         `StitchProblem`. The file is imported: it is code, and executed as such.
-    :param options: those of the problem. What was given is in the problem's `origin`, so they are text, numbers, truth
-        values, paths or None.
+    :param options: those of the problem. What was given is in the problem's `origin`, so they are text, numbers,
+        booleans, paths or None.
     """
     from ..problem import StitchProblem
 
@@ -96,8 +97,8 @@ def parse_options(name: str | os.PathLike, texts: Iterable[str]) -> dict[str, An
 
 
 def source_of(name: str | os.PathLike) -> Source | None:
-    """What the source of a problem says of it, without running it; None if that is not to be seen there. A ValueError or
-    FileNotFoundError if there is no such problem."""
+    """What the source of a problem says of it, without running it; None if that is not to be seen there. A ValueError
+    or FileNotFoundError if there is no such problem."""
     text = os.fspath(name)
     if text in PROBLEMS:
         module, _ = PROBLEMS.homes[text]
@@ -126,8 +127,8 @@ def _path_of_own(text: str) -> Path:
     """Where a user's file is."""
     if not text.endswith(".py"):
         raise ValueError(
-            f"there is no problem {text!r}; there are {', '.join(PROBLEMS)}, and your own: name a .py file that defines "
-            f"problem(**options).{did_you_mean(text, PROBLEMS)}"
+            f"there is no problem {text!r}; choose from {', '.join(PROBLEMS)}, and your own: name a .py file that "
+            f"defines problem(**options).{did_you_mean(text, PROBLEMS)}"
         )
     path = Path(text).absolute()
     if not path.is_file():

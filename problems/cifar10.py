@@ -26,12 +26,12 @@ NORMALIZATION = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 """What the images were normalised with in training."""
 
 WEIGHTS_FROM = (
-    "Trained weights are at https://github.com/akamaster/pytorch_resnet_cifar10; docs/reproduce-the-paper.md says how to "
-    "convert them"
+    "Trained weights are at https://github.com/akamaster/pytorch_resnet_cifar10; docs/reproduce-the-paper.md says how "
+    "to convert them"
 )
 IMAGES_FROM = (
-    "The binary version of CIFAR-10, cifar-10-binary.tar.gz, is at https://www.cs.toronto.edu/~kriz/cifar.html; unpack it "
-    "there"
+    "The binary version of CIFAR-10, cifar-10-binary.tar.gz, is at https://www.cs.toronto.edu/~kriz/cifar.html; unpack "
+    "it there"
 )
 SPLITS = ("train", "validation", "selection", "test")
 
@@ -50,8 +50,8 @@ def problem(
     """ResNet-20 and ResNet-56 trained on CIFAR-10, from files in a folder.
 
     :param data: a folder that holds `resnet20.safetensors` and `resnet56.safetensors`, and images: either `images.npz`
-        with x_train, y_train, x_validation, … of train, validation, selection and test (uint8 of n×3×32×32, classes), or
-        `cifar-10-batches-bin`, the binary version of CIFAR-10. Of that, validation images are the first of the test
+        with x_train, y_train, x_validation, … of train, validation, selection and test (uint8 of n×3×32×32, classes),
+        or `cifar-10-batches-bin`, the binary version of CIFAR-10. Of that, validation images are the first of the test
         batch, then follow the selection images, then the test images.
     :param images: how many validation images, which the search sees.
     :param selection_images: how many images to choose a network on after the search.

@@ -29,8 +29,8 @@ UNIT = (0.0,), (1.0,)
 
 EPOCHS, BATCH, RATE = 20, 32, 0.1
 NOISE = 0.1
-"""The standard deviation of the noise. With the sizes of the networks and the length of the training chosen on validation
-images so that there is something to find: networks that make mistakes, not the same ones."""
+"""The standard deviation of the noise. With the sizes of the networks and the length of the training chosen on
+validation images so that there is something to find: networks that make mistakes, not the same ones."""
 
 SIZES = {"calibration": (497, 4), "validation": (400, 3), "selection": (400, 5), "test": (500, 8)}
 """Of each split: how many of the 1,797 digits it has for itself, and how many copies of each."""
@@ -64,7 +64,8 @@ def problem(*, seed: int = 0, supernet: Path | None = None) -> StitchProblem:
 
 
 def splits() -> dict[str, Images]:
-    """The splits of the task: float32 in [0, 1] of 1×8×8, with their labels, always the same. No digit is in two of them."""
+    """The splits of the task: float32 in [0, 1] of 1×8×8, with their labels, always the same. No digit is in two of
+    them."""
     return {
         name: _copies(*digits_of(name), copies, torch.Generator().manual_seed(number))
         for number, (name, (_, copies)) in enumerate(SIZES.items())

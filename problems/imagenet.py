@@ -35,8 +35,8 @@ VARIANTS = ("matched-frequency", "threshold0.7", "top-images")
 SUFFIXES = (".jpeg", ".jpg", ".png")
 
 IMAGENET_FROM = (
-    "Download ILSVRC2012_img_train.tar and ILSVRC2012_img_val.tar from https://image-net.org/download-images and unpack "
-    "them into a folder per class, train/<WordNet id> and val/<WordNet id>, as torchvision reads them"
+    "Download ILSVRC2012_img_train.tar and ILSVRC2012_img_val.tar from https://image-net.org/download-images and "
+    "unpack them into a folder per class, train/<WordNet id> and val/<WordNet id>, as torchvision reads them"
 )
 BOXES_FROM = (
     "Download the bounding boxes of the train set of ILSVRC 2012 from https://image-net.org/download-bboxes, or take "
@@ -66,8 +66,8 @@ def _pair(name: str, about: str) -> Callable[..., StitchProblem]:
         supernet: Path | None = None,
     ) -> StitchProblem:
         """Stitches are fitted on images of ImageNet's train set that have a bounding box, validation images are of
-        ImageNetV2, test images are ImageNet's validation set. Selection images are those of ImageNetV2 that follow, which
-        the paper does not use.
+        ImageNetV2, test images are ImageNet's validation set. Selection images are those of ImageNetV2 that follow,
+        which the paper does not use.
 
         :param imagenet: a folder with `train` and `val`, each with a folder for each class that has its WordNet id as
             its name. Without `val` the problem has no test split, and says so.
@@ -161,9 +161,10 @@ def _module(name: str, pretrained: bool) -> nn.Module:
         if not pretrained:
             raise
         raise OSError(
-            f"timm cannot load the trained weights of {name}: {error}. They come from https://huggingface.co/timm. Where "
-            f"there is a connection, run `python -c \"import timm; timm.create_model('{name}', pretrained=True)\"`, and "
-            "copy ~/.cache/huggingface here, to the same place or to the folder that $HF_HOME names."
+            f"timm cannot load the trained weights of {name}: {error}. They come from https://huggingface.co/timm. "
+            f"Where there is a connection, run `python -c \"import timm; timm.create_model('{name}', "
+            'pretrained=True)"`, and copy ~/.cache/huggingface here, to the same place or to the folder that $HF_HOME '
+            "names."
         ) from error
 
 
@@ -194,8 +195,8 @@ def _with_boxes(train: Path, annotations: Path, count: int, seed: int) -> list[t
 
 
 def _first_of_v2(root: Path, count: int, more: int) -> list[tuple[str, int]]:
-    """The first unique images of ImageNetV2, and so many more if there are. Its variants overlap: what has the same content
-    as an earlier image is left out."""
+    """The first unique images of ImageNetV2, and so many more if there are. Its variants overlap: what has the same
+    content as an earlier image is left out."""
     if not root.is_dir():
         raise FileNotFoundError(f"there is no folder {root} to read ImageNetV2 from. {V2_FROM}.")
     found: dict[str, tuple[str, int]] = {}

@@ -25,8 +25,8 @@ def cache_folder() -> Path:
 
 
 def cached(name: str, depends: Mapping[str, Any], make: Callable[[], Supernet]) -> Supernet:
-    """What `make` gives, from the cache if it was made before. A journal is refused when a supernet differs by a bit, and
-    least squares on another machine may, so that keeping the supernet is what makes runs resumable.
+    """What `make` gives, from the cache if it was made before. A journal is refused when a supernet differs by a bit,
+    and least squares on another machine may, so that keeping the supernet is what makes runs resumable.
 
     :param name: the problem's name, the first part of the file's.
     :param depends: all that the supernet depends on, as JSON takes it; a digest of it is the other part.
@@ -59,7 +59,7 @@ def _loaded(path: Path) -> Supernet | None:
     try:
         return Supernet.load(path)
     except (ValueError, OSError) as error:
-        warnings.warn(f"the supernet kept from before is made anew: {error}", stacklevel=3)
+        warnings.warn(f"the supernet kept from before is made again: {error}", stacklevel=3)
         return None
 
 
@@ -77,7 +77,7 @@ def given(path: Path, networks: Iterable[str], input_shape: tuple[int, ...], cla
             described = [_described(what, value) for value in (a, b)]
             raise ValueError(
                 f"{path} holds a supernet of {described[0]}, but this problem's has {described[1]}. Give a file that "
-                "Supernet.save wrote for this problem, or leave the option supernet away."
+                "Supernet.save wrote for this problem, or omit the option supernet."
             )
     return supernet
 

@@ -58,11 +58,12 @@ def problem(
     pretrained: bool = True,
     supernet: Path | None = None,
 ) -> StitchProblem:
-    """The paper's segmentation pair: torchvision's DeepLabV3 with MobileNetV3-Large and ResNet-50 on PASCAL VOC, at 520.
+    """The paper's segmentation pair: DeepLabV3 with MobileNetV3-Large and ResNet-50 on PASCAL VOC, at 520.
 
     Stitches are fitted on VOC 2012 train, validation images are the first of VOC 2012 val, selection images those that
-    follow, which the paper does not use, test images are VOC 2007 test; the metric is the mean accuracy of an image's pixels. As in the paper: some images of VOC 2007 test are in VOC
-    2012 too, under other names, so that gains on test may be a little too large.
+    follow, which the paper does not use, test images are VOC 2007 test; the metric is the mean accuracy of an image's
+    pixels. As in the paper: some images of VOC 2007 test are in VOC 2012 too, under other names, so that gains on test
+    may be a little too large.
 
     :param voc: a folder with `VOCdevkit/VOC2012`, and for the test split `VOCdevkit/VOC2007`. Without that, the problem
         has no test split, and says so.

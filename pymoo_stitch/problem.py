@@ -34,12 +34,13 @@ class StitchProblem(Problem):
     """Binary variables, two objectives, both minimised: multiply-adds for one sample, and 1 − the task's metric (or the
     metric itself where less is better).
 
-    Each evaluated individual carries besides: the `key` of its subnetwork, `active` (which of its variables matter), a value for each of the task's
-    metrics under its name, `seconds`, how many `images` were evaluated, and `failed`, the reason why there is no result, else
-    empty. What has failed has the worst objectives there are, so that it is on no front.
+    Each evaluated individual carries besides: the `key` of its subnetwork, `active` (which of its variables matter), a
+    value for each of the task's metrics under its name, `seconds`, how many `images` were evaluated, and `failed`, the
+    reason why there is no result, else empty. What has failed has the worst objectives there are, so that it is on no
+    front.
 
-    Images come hardest first (`ease`). Asked for what is `needed`, an evaluation stops when the subnetwork can no longer reach it:
-    it is *bounded*, its second objective is an estimate, and its `bound` the least that it can be.
+    Images come hardest first (`ease`). Asked for what is `needed`, an evaluation stops when the subnetwork can no
+    longer reach it: it is *bounded*, its second objective is an estimate, and its `bound` the least that it can be.
 
     Deep copies are the problem itself: algorithms copy what they hold, and supernets are large.
 
@@ -73,8 +74,8 @@ class StitchProblem(Problem):
     ):
         if not isinstance(space, Space):
             raise TypeError(
-                f"genotypes select from a Space, such as a Supernet, not from {type(space).__name__}. Yours inherits from "
-                "pymoo_stitch.Space."
+                f"genotypes select from a Space, such as a Supernet, not from {type(space).__name__}. Yours inherits "
+                "from pymoo_stitch.Space."
             )
         if not isinstance(task, Task):
             raise TypeError(f"the data and the metric are given as a Task, not as {type(task).__name__}.")
@@ -136,11 +137,11 @@ class StitchProblem(Problem):
 
     @cached_property
     def sampling(self) -> BinarySampling:
-        """[G] 7: each variable is 1 with the space's density; all outputs of the output switch are equally frequent. Before
-        these come the genotypes that the space would begin with."""
+        """[G] 7: each variable is 1 with the space's density; all outputs of the output switch are equally frequent.
+        Before these come the genotypes that the space would begin with."""
         return BinarySampling(self.space.density, self.space.n_choices, self.space.first)
 
-    # -------------------------------------------------------------------------------------------------------- evaluating
+    # ------------------------------------------------------------------------------------------------------- evaluating
 
     def _evaluate(
         self,
@@ -160,9 +161,9 @@ class StitchProblem(Problem):
 
     @property
     def ease(self) -> np.ndarray | None:
-        """How easy each image of the search's split is [n], in [0, 1], with four decimals: what the references make of it on
-        average, the probability of its class, or of labels per pixel the fraction that is right. None if that is not known, and images come
-        as they are.
+        """How easy each image of the search's split is [n], in [0, 1], with four decimals: what the references make of
+        it on average, the probability of its class, or of labels per pixel the fraction that is right. None if that is
+        not known, and images come as they are.
 
         A run's journal keeps it, so that the order of images is the same wherever the run goes on."""
         if isinstance(self._ease, str):
@@ -186,8 +187,8 @@ class StitchProblem(Problem):
         self._ease = _UNKNOWN
 
     def standard_error(self, error: float) -> float | None:
-        """Of the second objective, when that is its value; None if evaluations cannot stop early: the metric is no mean over
-        images of values in [0, 1], or a head has to be fitted to each subnetwork."""
+        """Of the second objective, when that is its value; None if evaluations cannot stop early: the metric is no mean
+        over images of values in [0, 1], or a head has to be fitted to each subnetwork."""
         if not self.metric.is_mean or (self.task.head is not None and self.task.head.n_classes is None):
             return None
         n = len(self.task[self.split])
@@ -198,7 +199,8 @@ class StitchProblem(Problem):
         them no other dominates. (With a journal, on a cluster: `minimize(problem, algorithms.Exhaustive(), …)`.)"""
         if self.codes is None:
             raise TypeError(
-                f"{type(self.space).__name__} lists no subnetworks: it has {self.n_var} variables to search. A Family does."
+                f"{type(self.space).__name__} lists no subnetworks: it has {self.n_var} variables to search. A Family "
+                "does."
             )
         return self.reevaluate(self.codes, split or self.split)
 
@@ -295,8 +297,8 @@ class StitchProblem(Problem):
         return results
 
     def heads(self, subnetworks: Sequence[Subnetwork]) -> list[nn.Module | None] | None:
-        """The task's head for each subnetwork, fitted where it has to be, None where that cannot be done. None for all if
-        the task has no head."""
+        """The task's head for each subnetwork, fitted where it has to be, None where that cannot be done. None for all
+        if the task has no head."""
         head = self.task.head
         if head is None:
             return None
@@ -310,7 +312,7 @@ class StitchProblem(Problem):
         ]
 
     def head(self, subnetwork: Subnetwork) -> nn.Module | None:
-        """The task's head for a subnetwork, which its `export` puts behind it; None if the task has none."""
+        """The task's head for a subnetwork, which its `export` puts after it; None if the task has none."""
         heads = self.heads([subnetwork])
         if heads == [None]:
             raise ValueError(
@@ -335,7 +337,7 @@ class StitchProblem(Problem):
     def in_words(self) -> dict[str, str]:
         """What of the identity a person cannot read, for messages."""
         return {
-            "problem.space": f"{type(self.space).__name__} of {', '.join(network.name for network in self.space.networks)}",
+            "problem.space": f"{type(self.space).__name__} of {', '.join(n.name for n in self.space.networks)}",
             "problem.task.data": f"{len(self.task[self.split]):,} {self.split} images",
         }
 
@@ -350,8 +352,8 @@ class StitchProblem(Problem):
 
     @cached_property
     def hv_ref_point(self) -> np.ndarray:
-        """The reference point of the hypervolume, in units of F: 1.1 times the cost of the dearest reference, and the
-        error of the worst one, rounded up to a multiple of 0.1 ([G] 15)."""
+        """The reference point of the hypervolume, in units of F: 1.1 times the cost of the most expensive reference,
+        and the error of the worst one, rounded up to a multiple of 0.1 ([G] 15)."""
         worst = self.references().get("F").max(axis=0)
         return np.array([1.1 * worst[0], max(0.1, math.ceil(round(10 * worst[1], 6)) / 10)])
 
@@ -360,9 +362,9 @@ class StitchProblem(Problem):
         return np.asarray(F, dtype=float) / self.hv_ref_point
 
     def scale(self) -> dict[str, Any] | None:
-        """What results are compared with, as JSON takes it, so that a journal can be looked at without networks and images:
-        name and objectives of each reference, the hypervolume's reference point, and how many of the variables are links
-        (None of a code's). None if a reference fails."""
+        """What results are compared with, as JSON takes it, so that a journal can be looked at without networks and
+        images: name and objectives of each reference, the hypervolume's reference point, and how many of the variables
+        are links (None of a code's). None if a reference fails."""
         try:
             references = self.references()
         except RuntimeError:  # the search will tell
@@ -374,7 +376,7 @@ class StitchProblem(Problem):
             "links": self.n_var - self.space.n_choices if self.codes is None else None,
         }
 
-    # ----------------------------------------------------------------------------------------------------------- copying
+    # ---------------------------------------------------------------------------------------------------------- copying
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "StitchProblem":
         return self
@@ -387,8 +389,9 @@ class StitchProblem(Problem):
 
 
 class _Asked:
-    """What a runner calls for other splits than the search's: one function for all of them, so that a worker holds the problem
-    once. A genotype is preceded by the number of the split, and by whether scores are wanted instead of metrics."""
+    """What a runner calls for other splits than the search's: one function for all of them, so that a worker holds the
+    problem once. A genotype is preceded by the number of the split, and by whether scores are wanted instead of
+    metrics."""
 
     def __init__(self, problem: StitchProblem):
         self._problem = problem
@@ -425,9 +428,9 @@ def _binary(x: Sequence[bool] | np.ndarray) -> np.ndarray:
     x = np.asarray(x)
     if x.dtype.kind == "f" and not np.isin(x, (0, 1)).all():
         raise ValueError(
-            f"genotypes are binary, but {x[~np.isin(x, (0, 1))].flat[0]} is among the values of one. Give the algorithm "
-            "binary operators: use pymoo_stitch.algorithms.nsga2(), or BinaryRandomSampling, TwoPointCrossover and "
-            "BitflipMutation."
+            f"genotypes are binary, but {x[~np.isin(x, (0, 1))].flat[0]} is among the values of one. Give the "
+            "algorithm binary operators: use pymoo_stitch.algorithms.nsga2(), or BinaryRandomSampling, "
+            "TwoPointCrossover and BitflipMutation."
         )
     return x
 

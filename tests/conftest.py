@@ -146,7 +146,8 @@ def pool(residual, gated, deep):
 
 @pytest.fixture(scope="session")
 def by_hand(residual, gated, mixer):
-    """Links of every sort: one-way, many-to-many, sharing a stitch, within one network, to itself, of two kinds of layout."""
+    """Links of every sort: one-way, many-to-many, sharing a stitch, within one network, to itself, of two kinds of
+    layout."""
     r, g, m = residual.tap, gated.tap, mixer.tap
     return Supernet(
         [gated, residual, mixer],
@@ -190,7 +191,8 @@ def digits(shared_cache):
 
 @pytest.fixture(scope="session")
 def workers():
-    """A function that gives a Dask cluster of one worker, the same for all tests: workers take seconds to import torch."""
+    """A function that gives a Dask cluster of one worker, the same for all tests: workers take seconds to import
+    torch."""
     with ExitStack() as stack:
         yield lru_cache(lambda: stack.enter_context(DaskRunner(n_workers=1)).client.cluster)
 

@@ -1,4 +1,5 @@
-"""The supernet run in the slow, obvious way: no selection, no folding, no graph building. What the fast way must equal."""
+"""The supernet run in the slow, obvious way: no selection, no folding, no graph building. What the fast way must
+equal."""
 
 import torch
 

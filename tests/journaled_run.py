@@ -1,4 +1,5 @@
-"""Searches with a journal, also as a program of their own, to be killed: `python journaled_run.py NAME JOURNAL BUDGET`."""
+"""Searches with a journal, also as a program of their own, to be killed:
+`python journaled_run.py NAME JOURNAL BUDGET`."""
 
 import argparse
 import json

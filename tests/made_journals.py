@@ -1,4 +1,5 @@
-"""Journals of searches that never were: thousands of evaluations at once, which look like those of two networks for digits."""
+"""Journals of searches that never were: thousands of evaluations at once, which look like those of two networks for
+digits."""
 
 from datetime import UTC, datetime
 

@@ -1,5 +1,5 @@
-"""Devices without a GPU: with fake tensors a pretended one works, and mixing devices raises. There are shapes and devices to
-check, but no values."""
+"""Devices without a GPU: with fake tensors a pretended one works, and mixing devices raises. There are shapes and
+devices to check, but no values."""
 
 from collections import defaultdict
 
@@ -105,7 +105,8 @@ def mixed(by_hand, positions):
 
 @pytest.fixture
 def own(residual, gated):
-    """A supernet that may be changed, with links that share a stitch, and a stitch of more channels than 7 images have rows."""
+    """A supernet that may be changed, with links that share a stitch, and a stitch of more channels than 7 images have
+    rows."""
     r, g = residual.tap, gated.tap
     ends = [("left", "blocks.1"), ("right", "blocks.1"), ("view", "mean")]
     links = [Link(g(source), r(target), stitch=f"to_{target}".replace(".", "_")) for source, target in ends]
@@ -137,7 +138,7 @@ def test_pretended_devices_do_not_mix(pretending):
         images() + images(device=GPU)
 
 
-# ------------------------------------------------------------------------------------------------------------- the engine
+# ----------------------------------------------------------------------------------------------------------- the engine
 
 
 def test_engine_computes_on_its_device(mixed, pretending):
@@ -196,7 +197,7 @@ def test_metrics_are_computed_on_the_device(pretending, name):
     assert (each.device, len(each)) == (GPU, 4)
 
 
-# ---------------------------------------------------------------------------------------------------------------- modules
+# -------------------------------------------------------------------------------------------------------------- modules
 
 
 def test_module_is_on_the_device_asked_for_and_can_be_moved(mixed, pretending):
@@ -224,7 +225,7 @@ def test_switchable_runs_each_of_its_networks_wherever_it_is(mixed, pretending):
             assert module.select(id)(images(device=device)).device == device
 
 
-# ---------------------------------------------------------------------------------------------------------------- fitting
+# -------------------------------------------------------------------------------------------------------------- fitting
 
 
 def test_least_squares_is_on_the_device(own, pretending):

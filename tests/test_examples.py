@@ -137,7 +137,8 @@ SMALLER = {
     "docs/stitch-kind.md": {"torch.rand(64, 3": "torch.rand(24, 3", "samples=128": "samples=48"},
     "docs/families.md": {
         'timm.create_model(f"deit_{size}_patch16_224", pretrained=True) for size in ("tiny", "small", "base")': (
-            "timm.models.VisionTransformer(img_size=16, patch_size=4, embed_dim=n, depth=3, num_heads=2) for n in (8, 16)"
+            "timm.models.VisionTransformer(img_size=16, patch_size=4, embed_dim=n, depth=3, num_heads=2) for n in (8, "
+            "16)"
         ),
         ', normalize="timm"': "",
         "224, 224": "16, 16",

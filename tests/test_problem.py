@@ -57,7 +57,7 @@ def sample(problem, n, seed=0):
     return problem.sampling.do(problem, n, random_state=np.random.default_rng(seed)).get("X")
 
 
-# ------------------------------------------------------------------------------------------------------------ evaluating
+# ----------------------------------------------------------------------------------------------------------- evaluating
 
 
 def test_objectives_are_multiply_adds_and_error(problem, pair, task):

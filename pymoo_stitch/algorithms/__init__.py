@@ -1,12 +1,12 @@
 """What proposes genotypes: search algorithms for binary pymoo problems.
 
-In: a pymoo problem with boolean variables, which may say more (`key`, `active`, `sampling`, `codes`, `min_accuracy`, `identity`,
-`normalize`, `cost`, `outline`). Out: the non-dominated genotypes that were found.
+In: a pymoo problem with boolean variables, which may define more (`key`, `active`, `sampling`, `codes`, `min_accuracy`,
+`identity`, `normalize`, `cost`, `outline`). Out: the non-dominated genotypes that were found.
 
 May import: `util`, `runners`, `evaluations`.
 
-They know nothing of networks and do not import torch. Each is imported when it is first used: workers, who only need to know how a
-problem samples, do without the rest.
+They know nothing of networks and do not import torch. Each is imported when it is first used: workers, which only need
+a problem's sampling, do not import the rest.
 """
 
 from typing import TYPE_CHECKING

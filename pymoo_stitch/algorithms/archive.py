@@ -6,7 +6,7 @@ from pymoo.core.population import Population
 
 
 class Archive:
-    """The non-dominated ones of all solutions added, without a bound; of equal ones the first.
+    """All non-dominated solutions that were added, however many; of equal ones the first.
 
     The violation counts as one more objective: whatever is tolerated later, the best that meet it are here.
     """
@@ -19,7 +19,7 @@ class Archive:
         return len(self.members)
 
     def insert(self, individual: Individual, violation: float) -> bool:
-        """Add a solution with its violation, at least 0. Whether it is now among the best."""
+        """Add a solution with its violation, at least 0. Returns whether it is now among the best."""
         f = np.append(individual.F, violation)
         if (self._f <= f).all(1).any():
             return False
@@ -31,7 +31,7 @@ class Archive:
         return True
 
     def add(self, individuals: Population) -> "Archive":
-        """What pymoo calls after each advance: our algorithms have inserted them by then."""
+        """pymoo calls this after each advance, when our algorithms have inserted them already."""
         return self
 
     def ideal(self, slack: float) -> np.ndarray | None:

@@ -16,17 +16,17 @@ CHILDREN = 16
 EXEMPT = 1 / 10
 """The fraction of proposals that are not chosen by the model."""
 
-_TRIES = 100  # to make a child of a new key; then as many with extra mutations
+_TRIES = 100  # to make a child with a new key; then as many again with extra mutations
 
 
 class AsyncNSGA2(Asynchronous):
-    """Each evaluation is followed at once by the next child: two parents by binary tournament (rank, then crowding), two-point
-    crossover, each variable mutates with probability 1/n_var. Of the population with the child, the most crowded of the last
-    front is removed. No key is proposed twice.
+    """Each evaluation is followed at once by the next child: two parents by binary tournament (rank, then crowding),
+    two-point crossover, each variable mutates with probability 1/n_var. Of the population with the child, the most
+    crowded of the last front is removed. No key is proposed twice.
 
-    Where the problem tells `cost(x)` and `active(x)`, nine of ten proposals are the one of 16 children that adds most to the
-    hypervolume of the archive, by its exact cost and predicted error; if none adds anything, the one whose error comes nearest
-    to the front.
+    Where the problem has `cost(x)` and `active(x)`, nine of ten proposals are the one of 16 children that adds most
+    to the hypervolume of the archive, by its exact cost and predicted error; if none adds anything, the one whose error
+    comes nearest to the front.
 
     >>> result = minimize(get_problem("digits"), AsyncNSGA2(), ("n_evals", 60), seed=1)
     >>> result.algorithm.evaluator.real
@@ -91,7 +91,8 @@ class AsyncNSGA2(Asynchronous):
             self._propose(x, prediction, None if is_first else -np.inf)
 
     def _next(self) -> tuple[np.ndarray, Prediction | None, bool] | None:
-        """A genotype of a new key, what is predicted of it and whether it is of the first population; None if none is found."""
+        """A genotype with a new key, its prediction, and whether it is of the first population; None if none is
+        found."""
         while self._initial:
             x = self._initial.pop()
             if self._outlines.is_new(x):
@@ -103,7 +104,7 @@ class AsyncNSGA2(Asynchronous):
         seed = int(self.random_state.integers(2**63))
 
         def child(place: int) -> np.ndarray | None:
-            # Each has a generator of its own: whoever knows the place needs not make the others.
+            # Each has a generator of its own: if the place is known, the others need not be made.
             return self._new_child(np.random.Generator(np.random.Philox(key=[seed, place])))
 
         is_exempt = self.random_state.random() < EXEMPT
@@ -138,13 +139,14 @@ class AsyncNSGA2(Asynchronous):
         return x ^ (drawn[6:] < 1 / n)
 
     def _gain(self, costs: np.ndarray, errors: np.ndarray) -> np.ndarray:
-        """What candidates of these objectives (n,) would add to the archive's hypervolume; if nothing, how far they are from
-        the front, as a negative number."""
+        """What candidates of these objectives (n,) would add to the archive's hypervolume; if nothing, how far they are
+        from the front, as a negative number."""
         return hypervolume_gains(np.column_stack([costs, errors]), self.archive.front_f(self.slack), self._worst)
 
 
 def ranks(f: np.ndarray, excess: np.ndarray) -> np.ndarray:
-    """The non-domination rank (n,) of objectives (n, n_obj); what is not tolerated, by its excess, after all that is."""
+    """The non-domination rank (n,) of objectives (n, n_obj); what is not tolerated comes after all that is, by its
+    excess."""
     rank = np.full(len(f), -1)
     better = np.all(f[:, None] <= f[None], axis=2) & np.any(f[:, None] < f[None], axis=2)
     left = excess == 0
@@ -159,8 +161,8 @@ def ranks(f: np.ndarray, excess: np.ndarray) -> np.ndarray:
 
 
 def crowding_distances(f: np.ndarray, rank: np.ndarray) -> np.ndarray:
-    """How far the neighbours in the same rank are apart (n,), in units of the range of each objective: infinite at the ends, 0
-    for all but the first of those with equal objectives."""
+    """How far the neighbours in the same rank are apart (n,), in units of the range of each objective: infinite at the
+    ends, 0 for all but the first of those with equal objectives."""
     extent = np.ptp(f, axis=0)
     by_rank = np.lexsort((*f.T, rank))
     is_copy = np.append(False, (f[by_rank[1:]] == f[by_rank[:-1]]).all(1) & (np.diff(rank[by_rank]) == 0))
@@ -176,8 +178,8 @@ def crowding_distances(f: np.ndarray, rank: np.ndarray) -> np.ndarray:
 
 
 def hypervolume_gains(f: np.ndarray, front: np.ndarray, ref_point: np.ndarray) -> np.ndarray:
-    """What each of some solutions would add to the hypervolume of a front alone (n,); of those that add nothing, by how much
-    their second objective is above the front, as a negative number.
+    """What each of some solutions would add to the hypervolume of a front alone (n,); of those that add nothing, by how
+    much their second objective is above the front, as a negative number.
 
     :param f: (n, 2).
     :param front: (m, 2), none of which dominates another.

@@ -25,30 +25,32 @@ from .threshold import Annealing, Choice
 
 
 class Asynchronous(Algorithm):
-    """The base: proposes genotypes, waits for their evaluation, makes use of it, and proposes the next.
+    """The base: proposes genotypes, waits for their evaluation, uses the result, and proposes the next.
 
-    `n_pending` proposals are pending at any time. Completions are processed one by one, each followed at once by the next
-    proposal, so that what happens depends on the seed and the order of completions alone. A generation, for display,
-    callback, history and `("n_gen", N)`, is `pop_size` completions.
+    `n_pending` proposals are pending at any time. Completions are processed one by one, each followed at once by the
+    next proposal, so that what happens depends on the seed and the order of completions alone. A generation, for
+    display, callback, history and `("n_gen", N)`, is `pop_size` completions.
 
-    With ask and tell, `ask` gives all proposals made since it was last called, none if all are pending, and `tell` takes
-    any of them in any order; evaluate them with `algorithm.evaluator.eval(problem, population)`.
+    With ask and tell, `ask` returns all proposals made since it was last called, none if all are pending, and `tell`
+    takes any of them in any order; evaluate them with `algorithm.evaluator.eval(problem, population)`.
 
-    Where the problem tells the exact `cost(x)` and the mask `active(x)` of a genotype, a model that learns from all
-    evaluations *screens* what is proposed: what it thinks cannot matter is not evaluated, but for a few.
+    Where the problem has the exact `cost(x)` and the mask `active(x)` of a genotype, a model that learns from all
+    evaluations *screens* what is proposed: what it predicts cannot matter is not evaluated, except for a few.
 
-    Where the problem also tells the `standard_error(error)` of its second objective, a proposal beyond the first population is
-    evaluated with *early stopping*: that ends when it can no longer come within a standard error of the archive, and is then *bounded*.
-    A bounded one has an estimate as its second objective. It may be in the population, never in the archive or the result.
+    Where the problem also has the `standard_error(error)` of its second objective, a proposal beyond the first
+    population is evaluated with *early stopping*: that ends when it can no longer come within a standard error of the
+    archive, and is then *bounded*. A bounded one has an estimate as its second objective. It may be in the population,
+    never in the archive or the result.
 
-    A subclass says what it begins with (`_begin`), what it does with a result (`_use`, `_lose`) and what it proposes then
+    A subclass defines how it begins (`_begin`), what it does with a result (`_use`, `_lose`) and what it then proposes
     (`_fill`).
     """
 
     earlier: ClassVar = {"early_stopping": False}
 
     proposes_no_key_twice: ClassVar[bool] = False
-    """Then nothing but what is needed depends on when a proposal is submitted: that waits until the runner can use it."""
+    """Then nothing but what is needed depends on when a proposal is submitted: that waits until the runner can use
+    it."""
 
     def __init__(
         self,
@@ -63,13 +65,14 @@ class Asynchronous(Algorithm):
     ):
         """
         :param pop_size: by default as large as the budget allows, see the algorithm.
-        :param runner: where evaluations happen; by default where the evaluator says, or one after the other in this process.
+        :param runner: where evaluations happen; by default where the evaluator says, or one after the other in this
+            process.
         :param threshold: a `Threshold`, None, or "auto", which gives stitch problems one and others none.
         :param n_pending: how many evaluations are requested at a time, however many workers there are; by default
             `pop_size`.
-        :param screen: "auto", which has proposals screened where the problem tells enough, or None.
-        :param early_stopping: whether evaluations end when they can no longer matter, where the problem allows it; not while
-            skipped evaluations count, as in [G].
+        :param screen: "auto", which screens proposals where the problem has what that needs, or None.
+        :param early_stopping: whether evaluations end when they can no longer matter, where the problem allows it; not
+            while skipped evaluations count, as in [G].
         :param options: anything else that pymoo's `Algorithm` takes.
         """
         check_options(type(self), options)
@@ -102,7 +105,8 @@ class Asynchronous(Algorithm):
         self.annealing = Annealing(self.threshold, problem, budget)
         if self.annealing.threshold is not None and self.annealing.budget is None:
             warnings.warn(
-                f"the termination has no budget of evaluations: the accuracy threshold is {self.annealing.threshold.final} "
+                "the termination has no budget of evaluations: the accuracy threshold is "
+                f"{self.annealing.threshold.final} "
                 "from the start. To let it rise, say how many you expect: threshold=Threshold(budget=...).",
                 RuntimeWarning,
                 stacklevel=2,
@@ -129,9 +133,9 @@ class Asynchronous(Algorithm):
         return Population.create(*(self._released() for _ in range(len(self._queue))))
 
     def run(self) -> Result:
-        with HeldInterrupt() as interrupt:  # it may come between one completion and the next
+        with HeldInterrupt() as interrupt:  # Ctrl-C may come between one completion and the next
             result = super().run()
-            interrupt.noted = False  # what it asks for is done
+            interrupt.noted = False  # it has been obeyed
         return result
 
     def next(self) -> None:
@@ -156,8 +160,8 @@ class Asynchronous(Algorithm):
         self.evaluator.end_if_exhausted(self)
         if not self.pending and not self.termination.force_termination:
             warnings.warn(
-                f"nothing new is left to propose: the run ends after {self.evaluator.real:,} evaluations. The space may hold no "
-                "more, or the population has converged; a larger pop_size keeps its diversity longer.",
+                f"nothing new is left to propose: the run ends after {self.evaluator.real:,} evaluations. The space "
+                "may hold no more, or the population has converged; a larger pop_size keeps its diversity longer.",
                 RuntimeWarning,
                 stacklevel=2,
             )
@@ -192,13 +196,13 @@ class Asynchronous(Algorithm):
 
     @abstractmethod
     def _use(self, individual: Individual, violation: float, entered: bool) -> None:
-        """Make use of an evaluated proposal, which has not failed.
+        """Use an evaluated proposal, which has not failed.
 
         :param entered: whether it entered the archive and meets the threshold.
         """
 
     def _lose(self, individual: Individual) -> None:
-        """Do without a proposal, whose evaluation has failed."""
+        """Go on without a proposal whose evaluation has failed."""
 
     @abstractmethod
     def _fill(self) -> None:
@@ -235,8 +239,8 @@ class Asynchronous(Algorithm):
         self, x: np.ndarray, prediction: Prediction | None = None, accepted: float | None = None, **attributes: Any
     ) -> None:
         """
-        :param accepted: the second objective with which it matters whatever the archive holds, −∞ if there is none; None if it is
-            evaluated in full.
+        :param accepted: the second objective with which it matters whatever the archive holds, −∞ if there is none;
+            None to evaluate it in full.
         :param attributes: of the individual.
         """
         individual = Individual(X=x, proposal=self._proposed, prediction=prediction, accepted=accepted, **attributes)
@@ -249,8 +253,8 @@ class Asynchronous(Algorithm):
             self._outlines.propose(x)
 
     def _is_wanted(self) -> bool:
-        """Whether the runner, or the journal, can use another proposal now. The later it gets it, the more is known of what is
-        needed of it."""
+        """Whether the runner, or the journal, can use another proposal now. The later it gets one, the more is known
+        about what is needed of it."""
         if not self._stops or self._ahead is None or self.evaluator.lacks_request:
             return True
         return len(self.pending) - len(self._queue) < self._ahead
@@ -262,7 +266,7 @@ class Asynchronous(Algorithm):
         return individual
 
     def _needed(self, x: np.ndarray, accepted: float | None) -> float | None:
-        """The second objective that a genotype must reach to matter; None if all is to be known of it.
+        """The second objective that a genotype must reach to matter; None to evaluate it in full.
 
         :param accepted: as in `_propose`.
         """
@@ -274,7 +278,9 @@ class Asynchronous(Algorithm):
 
     def _receive(self, individual: Individual) -> None:
         if individual.get("proposal") not in self.pending:
-            raise ValueError("this individual was not asked for, or was told before. Tell each that ask() gave once.")
+            raise ValueError(
+                "this individual was not asked for, or was told before. Tell each that ask() returned, once."
+            )
         if np.size(individual.F) != self.problem.n_obj:
             raise ValueError("this individual has no F. Evaluate it: algorithm.evaluator.eval(problem, individuals).")
         del self.pending[individual.get("proposal")]
@@ -296,8 +302,8 @@ class Asynchronous(Algorithm):
 
 
 def _can_stop(problem: Problem) -> bool:
-    """Whether a problem's evaluations can stop early: it tells costs and standard errors, and no constraint depends on anything
-    but the error, so that what is dominated is no more feasible than what dominates it."""
+    """Whether a problem's evaluations can stop early: it has costs and standard errors, and no constraint depends on
+    anything but the error, so that what is dominated is no more feasible than what dominates it."""
     if not Screen.suits(problem) or not hasattr(problem, "standard_error"):
         return False
     on_error = getattr(problem, "min_accuracy", None) is not None

@@ -1,4 +1,4 @@
-"""No search: everything there is."""
+"""No search: evaluates everything that a space holds."""
 
 from typing import Any
 
@@ -9,8 +9,8 @@ from ..evaluations import Evaluations
 
 
 class Exhaustive(Algorithm):
-    """Evaluates all that a problem can list as its `codes`, such as the networks of a `Family`, as one generation: with a journal, on
-    a cluster, and for a report, as a search is.
+    """Evaluates all that a problem can list as its `codes`, such as the networks of a `Family`, as one generation: with
+    a journal, on a cluster, and for a report, as with a search.
 
     :param options: anything that pymoo's `Algorithm` takes.
     """
@@ -24,7 +24,8 @@ class Exhaustive(Algorithm):
         codes = getattr(problem, "codes", None)
         if codes is None:
             raise TypeError(
-                f"{problem.name()} cannot list what it has: {problem.n_var} variables have to be searched. A Family can."
+                f"{problem.name()} cannot list what it holds: {problem.n_var} variables have to be searched. A Family "
+                "can."
             )
         self.pop_size = len(codes)
         self.seed = self.seed or 1  # nothing is random, but a journal asks for one

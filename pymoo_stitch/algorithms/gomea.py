@@ -42,8 +42,9 @@ class GOMEA(Loops):
 
     If that changed nothing, or nothing was improved for a while, donors come from the archive until something improves.
 
-    Where the problem has `active(x)`, the mask of the variables that matter in a genotype, mixing is *closed*: variables
-    that it activates take the donor's values as well, and those that become active by that, until there are no more.
+    Where the problem has `active(x)`, the mask of the variables that matter in a genotype, mixing is *closed*:
+    variables that it activates take the donor's values as well, and those that become active by that, until there are
+    no more.
     """
 
     def __init__(self, *, closure: bool = True, filter_donors: bool = False, **options: Any):
@@ -58,16 +59,16 @@ class GOMEA(Loops):
         super()._setup(problem, **kwargs)
         if self.n_pending > self.pop_size:
             raise ValueError(
-                f"n_pending is {self.n_pending}, but each of the {self.pop_size} individuals waits for one evaluation at a "
-                "time. Make pop_size larger."
+                f"n_pending is {self.n_pending}, but each of the {self.pop_size} individuals waits for one evaluation "
+                "at a time. Make pop_size larger."
             )
         self._mixings: list[Mixing | None] = [None] * self.pop_size
         self._stagnation = [0] * self.pop_size  # GOMs without improvement
         self._tree: tuple[int, list[np.ndarray]] = -1, []
 
     def _default_pop_size(self, budget: int) -> int:
-        # A GOM has one to two subsets per variable; an individual should come to several. Nothing mutates: below 64, what
-        # a sparse sampling leaves out cannot be found.
+        # A GOM has one to two subsets per variable; an individual should come to several. Nothing mutates: below 64,
+        # what a sparse sampling leaves out cannot be found.
         return int(np.clip(budget // (4 * self.problem.n_var), 64, 512))
 
     def _first(self, loop: int) -> np.ndarray | None:
@@ -88,7 +89,7 @@ class GOMEA(Loops):
         return None
 
     def _next_mixing(self, loop: int, mixing: Mixing) -> Mixing | None:
-        """What follows on a GOM that is over: a forced improvement, or nothing."""
+        """What follows a GOM that is over: a forced improvement, or nothing."""
         if mixing.elite is None:
             self._stagnation[loop] = 0 if mixing.improved else self._stagnation[loop] + 1
             if not mixing.changed or self._stagnation[loop] > 1 + int(np.log2(self.pop_size)):
@@ -112,7 +113,7 @@ class GOMEA(Loops):
                 mixing.order.clear()
 
     def _learn(self, loop: int) -> tuple[np.ndarray, list[np.ndarray]]:
-        """From whom individual `loop` may take, and the subsets in which it does."""
+        """The donors of individual `loop`, and the subsets in which it mixes."""
         if self._tree[0] != self._changes:
             self._tree = self._changes, linkage_tree(self._x, self.random_state)
         return np.delete(np.arange(self.pop_size), loop), self._tree[1]
@@ -156,13 +157,15 @@ class LKGOMEA(GOMEA):
     >>> len(result.archive) >= len(result.F) >= 1
     True
 
-    The neighbourhood is the k nearest by Hamming distance, k = ⌈n/m⌉ with m drawn anew from 1 to n/c. It changes quickly:
-    within a GOM, both are found again after every n_var/4 evaluations, and subsets that were tried are left out.
+    The neighbourhood is the k nearest by Hamming distance, k = ⌈n/m⌉ with m drawn again from 1 to n/c. It changes
+    quickly: within a GOM, both are found again after every n_var/4 evaluations, and subsets that were tried are left
+    out.
     """
 
     def __init__(self, *, c: int | None = None, **options: Any):
         """
-        :param c: the size of the smallest neighbourhoods; by default 20 for problems with `active(x)`, and 5 for others.
+        :param c: the size of the smallest neighbourhoods; by default 20 for problems with `active(x)`, and 5 for
+            others.
         """
         super().__init__(**options)
         if c is not None and c < 1:
@@ -200,7 +203,7 @@ def close(child: np.ndarray, donor: np.ndarray, before: np.ndarray, copied: np.n
 
     :param before: the mask of what was active in the recipient.
     :param copied: the variables that have the donor's values already.
-    :param active: gives the mask of what is active in a genotype.
+    :param active: returns the mask of what is active in a genotype.
     """
     settled = before.copy()
     settled[copied] = True

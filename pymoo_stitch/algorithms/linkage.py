@@ -4,8 +4,9 @@ import numpy as np
 from scipy.cluster.hierarchy import linkage
 
 # Of independent variables, 2n times the mutual information in nats has a χ² distribution with one degree of freedom and
-# exceeds this in one of ten thousand pairs. Without such a bound, the tree of a random population is one of chance, and most
-# of a first GOM is spent on it: three times the evaluations to the front of zeromax-onemax, half as many again for traps.
+# exceeds this in one of ten thousand pairs. Without such a bound, the tree of a random population is one of chance, and
+# most of a first GOM is spent on it: three times the evaluations to the front of zeromax-onemax, half as many again for
+# traps.
 SIGNIFICANT = 15.14
 
 
@@ -16,8 +17,8 @@ def linkage_tree(x: np.ndarray, random_state: np.random.Generator) -> list[np.nd
     whose children have nothing to do with one another, and variables that are constant. Ties are broken at random.
 
     :param x: genotypes (n, n_var), bool.
-    :return: arrays of variables. Each variable that varies is in at least one; two of them are disjoint, or one is within
-        the other.
+    :return: arrays of variables. Each variable that varies is in at least one; two of them are disjoint, or one is
+        within the other.
     """
     varying = random_state.permutation(np.flatnonzero(x.any(0) & ~x.all(0)))  # a random order, for random ties
     size = len(varying)

@@ -26,16 +26,17 @@ KNOWN = 10
 
 
 class Loops(Asynchronous):
-    """Loops that propose a genotype, wait for its evaluation, make use of it, and propose the next.
+    """Loops that propose a genotype, wait for its evaluation, use the result, and propose the next.
 
-    A proposal whose key is new is *screened*: it is evaluated if, by its exact cost and by the predicted error − ½ spread, it
-    improves the individual or is dominated by nothing in the archive; and one in twenty whatever the model says. One whose key
-    is known is made if by its objectives it does.
+    A proposal whose key is new is *screened*: it is evaluated if, by its exact cost and by the predicted error − ½
+    spread, it improves the individual or is dominated by nothing in the archive; and so is one in twenty whatever the
+    model says. One whose key is known is accepted if its objectives do so.
 
-    When a population has converged, and asks for what is known, its individuals are *renewed* one after the other: they become
-    mutated members of the archive.
+    When a population has converged, and proposes only what is known, its individuals are *renewed* one after the other:
+    they become mutated members of the archive.
 
-    A subclass says what a loop proposes (`_first` and `_next` of its turn) and what it does with the result (`_compare`).
+    A subclass defines what a loop proposes (`_first` and `_next` of its turn) and what it does with the result
+    (`_compare`).
     """
 
     earlier: ClassVar = {"screen": None, "renew": False}
@@ -80,7 +81,7 @@ class Loops(Asynchronous):
 
     @abstractmethod
     def _compare(self, individual: Individual, violation: float, entered: bool) -> None:
-        """Make use of a loop's evaluated proposal, as `_use` does."""
+        """Use a loop's evaluated proposal, as `_use` does."""
 
     def _rivals(self, loop: int) -> list[int]:
         """The individuals whose place a loop's proposal may take."""
@@ -140,14 +141,14 @@ class Loops(Asynchronous):
         self._prediction = None
 
     def _accepted_of(self, loop: int, x: np.ndarray) -> float | None:
-        """The largest error with which a proposal may take the place of an individual now; None if it is to be known in full."""
+        """The largest error with which a proposal may replace an individual now; None to evaluate it in full."""
         if not self._stops or self._is_unknown(loop):
             return None
         cost, bounds = self._outlines(x).cost, self._bounds()
         return max((self._accepted(i, cost, bounds) for i in self._rivals(loop)), default=-np.inf)
 
     def _accepted(self, i: int, cost: float, bounds: tuple[np.ndarray, np.ndarray]) -> float:
-        """The largest error with which a solution of this cost may be better for individual i than what that is."""
+        """The largest error with which a solution of this cost may be better for individual i than its present one."""
         own = self._f[i]
         if self._violation[i] > self.slack:
             return float(own[1])
@@ -165,7 +166,8 @@ class Loops(Asynchronous):
         return known - self._renewed_at >= KNOWN and self._is_stagnant()
 
     def _renew(self, i: int) -> bool:
-        """Let individual i begin again with a mutated member of the archive, where that is wanted and something new is found."""
+        """Let individual i begin again with a mutated member of the archive, where that is wanted and something new is
+        found."""
         elite = self.archive.front(self.slack)
         if not self.renew or i >= self.pop_size or not len(elite):
             return False
@@ -212,7 +214,7 @@ class Loops(Asynchronous):
         self._x[i], self._f[i], self._violation[i] = individual.X, individual.F, violation
 
     def _improves(self, i: int, f: np.ndarray, violation: float) -> bool:
-        """Whether a solution is better for individual i than what that is."""
+        """Whether a solution is better for individual i than its present one."""
         return self._rank(i, f, violation) < self._rank(i, self._f[i], self._violation[i])
 
     def _rank(
@@ -220,7 +222,7 @@ class Loops(Asynchronous):
     ) -> tuple[float, float]:
         """How good a solution is for individual i, smaller is better: violation before objectives.
 
-        :param bounds: those of the population now, for who compares many.
+        :param bounds: those of the population now, so that many can be compared.
         """
         ideal, worst = bounds or self._bounds()
         return max(0.0, violation - self.slack), float(tschebysheff(f, self._weights[i], ideal, worst))

@@ -1,4 +1,4 @@
-"""A model of the error: what genotypes that were not evaluated would come to, learned from those that were."""
+"""A model of the error: predicts the errors of genotypes that were not evaluated from those that were."""
 
 import copy
 from typing import Any
@@ -30,12 +30,12 @@ _INTERCEPT_RIDGE = 1e-6  # that of all others is 1
 class ErrorModel:
     """Predicts errors, mean and spread, from the decisions that matter in a genotype and from its cost.
 
-    The logarithm of (error + 0.01) is a ridge regression on the bits x∧active and active∧¬x and on the cost, plus a Gaussian
-    process on what that leaves, with the kernel exp(−Hamming distance of the bits / length).
+    The logarithm of (error + 0.01) is a ridge regression on the bits x∧active and active∧¬x and on the cost, plus a
+    Gaussian process on what that leaves, with the kernel exp(−Hamming distance of the bits / length).
 
-    It is fitted again when there are ten evaluations more, or a fortieth; the length is chosen by likelihood when there are
-    half as many more. All of that depends on the evaluations alone, not on when predictions are asked for: a model that is
-    given the same evaluations at once makes the same predictions.
+    It is fitted again when there are ten evaluations more, or a fortieth; the length is chosen by likelihood when there
+    are half as many more. All of that depends on the evaluations alone, not on when predictions are asked for: a model
+    that is given the same evaluations at once makes the same predictions.
 
     :param n_var: the number of variables of a genotype.
     """
@@ -53,8 +53,8 @@ class ErrorModel:
         size = 2 * n_var + 2
         self._gram, self._moment = np.zeros((size, size)), np.zeros(size)
         self._weights = np.zeros(size)
-        # The Gaussian process: the bits of its points and how many are 1, the factor of their covariance, the coefficients
-        # of the covariances with them, and its variance.
+        # The Gaussian process: the bits of its points and how many are 1, the factor of their covariance, the
+        # coefficients of the covariances with them, and its variance.
         self._points = np.empty((0, 2 * n_var), dtype=np.float32)
         self._ones = np.empty(0, dtype=np.float32)
         self._factor = np.empty((0, 0))
@@ -80,7 +80,7 @@ class ErrorModel:
         """
         if error < 0:
             raise ValueError(
-                f"the model predicts errors of at least 0, but the second objective is {error}. Say screen=None."
+                f"the model predicts errors of at least 0, but the second objective is {error}. Use screen=None."
             )
         if self._n == len(self._targets):
             room = max(256, self._n)

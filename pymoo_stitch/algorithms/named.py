@@ -12,5 +12,5 @@ ALGORITHMS = LazyMapping(
         "NSGA-II": ("nsga", "nsga2"),
     },
 )
-"""What makes each; all take `pop_size`. A function is named as the class that it makes, in any case (`nsga2`, `NSGA2`): runs are
-recognised by that."""
+"""The function or class that makes each; all take `pop_size`. A function is named as the class that it makes, in any
+case (`nsga2`, `NSGA2`): runs are recognised by that."""

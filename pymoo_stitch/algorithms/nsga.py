@@ -17,8 +17,8 @@ from .threshold import Choice, ThresholdSurvival
 
 
 class NSGA2(pymoo_nsga2.NSGA2):
-    """pymoo's NSGA-II with a population size that follows from the budget, and a result without copies: several genotypes may
-    select the same subnetwork."""
+    """pymoo's NSGA-II with a population size that follows from the budget, and a result without copies: several
+    genotypes may select the same subnetwork."""
 
     journaled_as = "pymoo.algorithms.moo.nsga2.NSGA2"
     pop_size: int | None

@@ -9,7 +9,7 @@ from ..util.words import did_you_mean
 
 
 def check_options(kind: type[Algorithm], given: Iterable[str]) -> None:
-    """A TypeError if an option is none of this class, nor of those it inherits from: pymoo would ignore it."""
+    """Raise a TypeError if neither this class nor those it inherits from have an option: pymoo would ignore it."""
     known = {name for base in kind.__mro__[:-1] for name in signature(base.__init__).parameters}  # type: ignore[misc]  # of the class itself, on purpose
     known -= {"self", "args", "kwargs", "options"}
     if unknown := sorted(set(given) - known):

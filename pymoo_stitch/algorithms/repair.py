@@ -1,4 +1,4 @@
-"""Genotypes without what is not used."""
+"""Clears what a genotype does not use."""
 
 from typing import Any
 
@@ -8,8 +8,8 @@ from pymoo.core.repair import Repair
 
 
 class ChainRepair(Repair):
-    """For pymoo's algorithms, as in `NSGA2(repair=ChainRepair())`: clears what is 1 in genotypes without being used. The
-    chains stay the same."""
+    """For pymoo's algorithms, as in `NSGA2(repair=ChainRepair())`: sets variables of a genotype that are 1 but not used
+    to 0. The chains stay the same."""
 
     def _do(self, problem: Problem, X: np.ndarray, **kwargs: Any) -> np.ndarray:
         return np.array([problem.space.repaired(x) for x in X]).reshape(X.shape)

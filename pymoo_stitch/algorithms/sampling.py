@@ -13,7 +13,8 @@ class BinarySampling(Sampling):
     :param p: the density of ones.
     :param n_choices: the last `n_choices` variables are one switch, of which the first 1 selects: all of its
         `n_choices` + 1 inputs are equally frequent.
-    :param first: genotypes with which every population begins; of more than half its size, so many, evenly spread.
+    :param first: genotypes with which every population begins; if they are more than half its size, half its size of
+        them, evenly spread.
     """
 
     def __init__(self, p: float = 0.5, n_choices: int = 0, first: np.ndarray | None = None):
@@ -38,8 +39,8 @@ class BinarySampling(Sampling):
 
 
 class ProblemSampling(Sampling):
-    """What the problem's own `sampling` gives, so that every algorithm can start from it; `BinarySampling()` of a
-    problem that has none."""
+    """Uses the problem's own `sampling`, so that every algorithm can start from it; `BinarySampling()` if it has
+    none."""
 
     def _do(self, problem: Problem, n_samples: int, *args: Any, **kwargs: Any) -> np.ndarray:
         sampling: Sampling = getattr(problem, "sampling", BinarySampling())

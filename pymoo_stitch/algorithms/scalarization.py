@@ -12,14 +12,15 @@ def spread_weights(n: int, n_obj: int, random_state: np.random.Generator) -> np.
 
 
 def tschebysheff(f: np.ndarray, weights: np.ndarray, ideal: np.ndarray, worst: np.ndarray) -> np.ndarray:
-    """max_i w_i (f_i − ideal_i) / (worst_i − ideal_i), smaller is better; all (..., n_obj), an objective without a range
-    counts as it is."""
+    """max_i w_i (f_i − ideal_i) / (worst_i − ideal_i), smaller is better; all (..., n_obj), an objective without a
+    range counts as it is."""
     extent = worst - ideal
     return (weights * (f - ideal) / np.where(extent > 0, extent, 1)).max(-1)
 
 
 def largest_error(cost: float, f: np.ndarray, weights: np.ndarray, ideal: np.ndarray, worst: np.ndarray) -> float:
-    """The largest second objective with which a solution of this first one is not worse than `f` (2,); −∞ if it is with any."""
+    """The largest second objective with which a solution of this first one is not worse than `f` (2,); −∞ if it is with
+    any."""
     extent = np.where(worst > ideal, worst - ideal, 1)
     value = tschebysheff(f, weights, ideal, worst)
     if weights[0] * (cost - ideal[0]) / extent[0] > value:
@@ -35,10 +36,10 @@ def reassign(
     worst: np.ndarray,
     random_state: np.random.Generator,
 ) -> np.ndarray:
-    """Which weight each individual gets: in random order, each weight goes to the best who has none yet.
+    """Which weight each individual gets: in random order, each weight goes to the best individual that has none yet.
 
-    Those of a single objective come first. While the population does not reach the ends of the front, weights beside them
-    ask for the same individual, and who is on the way to an end would be called back.
+    Those of a single objective come first. While the population does not reach the ends of the front, weights beside
+    them ask for the same individual, and one on its way to an end would be called back.
 
     :param f: objectives (n, n_obj).
     :param excess: the violation beyond what is tolerated (n,), which counts before the objectives.

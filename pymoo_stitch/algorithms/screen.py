@@ -1,4 +1,4 @@
-"""Which genotypes a search evaluates: new ones, of which a model thinks that they can matter."""
+"""Which genotypes a search evaluates: new ones that a model predicts may matter."""
 
 import copy
 from collections import deque
@@ -14,7 +14,7 @@ _CACHED = 20_000  # outlines of genotypes that are kept, since a search asks for
 
 
 class Outline(NamedTuple):
-    """What is known of a genotype without evaluating it; of problems that tell no mask or cost, None."""
+    """What is known of a genotype without evaluating it; None for problems without a mask or a cost."""
 
     key: Any
     active: np.ndarray | None
@@ -22,7 +22,7 @@ class Outline(NamedTuple):
 
 
 class Outlines:
-    """What a problem tells of genotypes for nothing, and which of them were proposed."""
+    """What a problem knows of genotypes without evaluating them, and which of them were proposed."""
 
     def __init__(self, problem: Problem):
         self._problem = problem
@@ -47,7 +47,7 @@ class Outlines:
         return Outline(key, active, float(problem.cost(x)) if hasattr(problem, "cost") else None)
 
     def is_new(self, x: np.ndarray) -> bool:
-        """Whether nothing of the same key was ever proposed."""
+        """Whether nothing with the same key was ever proposed."""
         return self(x).key not in self._proposed
 
     def propose(self, x: np.ndarray) -> None:
@@ -65,17 +65,17 @@ class Outlines:
 
 
 class Prediction(NamedTuple):
-    """What a model says of an error, with six digits: mean, and one standard deviation."""
+    """A model's prediction of an error, with six digits: the mean, and one standard deviation."""
 
     error: float
     spread: float
 
 
 class Screen:
-    """A model, what it decided, and what of that a journal remembers.
+    """A model, its decisions, and those of them that a journal holds.
 
-    What is decided is noted, so that the same run started again asks its journal and not the model: that is exact whatever the
-    rounding of a machine, and takes no time.
+    What is decided is noted, so that the same run started again asks its journal and not the model: that is exact
+    whatever the rounding of a machine, and takes no time.
     """
 
     def __init__(self, problem: Problem, outlines: Outlines):
@@ -94,7 +94,7 @@ class Screen:
 
     @staticmethod
     def suits(problem: Problem) -> bool:
-        """Whether a problem tells what a screen needs: the exact cost, its first objective, and the active mask."""
+        """Whether a problem has what a screen needs: the exact cost, its first objective, and the active mask."""
         return problem.n_obj == 2 and hasattr(problem, "cost") and hasattr(problem, "active")
 
     @property
@@ -112,7 +112,7 @@ class Screen:
             self.model.add(x, active, cost, error, ESTIMATE_NOISE if bounded else NOISE)
 
     def known(self, x: np.ndarray) -> tuple[float, float] | None:
-        """Cost and error of what was evaluated; None if it is still to be, or has failed."""
+        """Cost and error of what was evaluated; None if that is still to come, or has failed."""
         key, _, cost = self._outlines(x)
         return (cost, self._learned[key]) if key in self._learned else None
 
@@ -126,7 +126,7 @@ class Screen:
     ) -> tuple[np.ndarray, Prediction] | None:
         """The best of n candidates, with what is predicted of it; None if one of them cannot be made.
 
-        :param make: makes the candidate of a place, 0 to n − 1.
+        :param make: makes candidate number i, 0 to n − 1.
         :param score: of costs (n,) and predicted errors (n,), the higher the better (n,).
         """
         if self._remembered:
@@ -149,7 +149,7 @@ class Screen:
         """What is predicted of a candidate that is to be evaluated; None if it is screened out.
 
         :param is_exempt: whether it is evaluated whatever the model says.
-        :param can_matter: of a cost and an error; what can matter can with a smaller error, too.
+        :param can_matter: takes a cost and an error; what can matter can also matter with a smaller error.
         """
         if self._remembered:
             admitted = self._remembered[0][0] == self._out
@@ -191,8 +191,9 @@ class Screen:
     # ---- the journal
 
     def notes(self, row: int) -> dict[str, Any]:
-        """What has been decided since the row before this one: for each candidate that was taken its place among the others, or
-        how many were screened out before it, with what was predicted; and how many were screened out so far."""
+        """What has been decided since the row before this one: for each candidate that was taken its place among the
+        others, or how many were screened out before it, with what was predicted; and how many were screened out so
+        far."""
         if row != self._row:
             del self._decisions[: self._noted]
             self._row = row
@@ -200,7 +201,7 @@ class Screen:
         return {"screened": self.screened, "taken": [[place, *prediction] for place, prediction in self._decisions]}
 
     def remember(self, notes: Iterable[Mapping[str, Any]]) -> None:
-        """Take over what the rows of a journal say was decided."""
+        """Take over the decisions that the rows of a journal hold."""
         for note in notes:
             self._remembered.extend((place, Prediction(*values)) for place, *values in note.get("taken", ()))
             self._screened_then = note.get("screened", self._screened_then)

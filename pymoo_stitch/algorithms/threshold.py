@@ -1,4 +1,5 @@
-"""An accuracy threshold that rises while the budget is used: at first everything may live, at last only what is useful."""
+"""An accuracy threshold that rises while the budget is used: at first everything is tolerated, at the end only what is
+useful."""
 
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -14,11 +15,11 @@ from ..evaluations import Evaluations, budget_of
 
 @dataclass(frozen=True, kw_only=True)
 class Threshold:
-    """The accuracy that is asked for rises linearly from 0 to `final`, which it reaches at `until` of the budget.
+    """The required accuracy rises linearly from 0 to `final`, which it reaches at the fraction `until` of the budget.
 
     The accuracy of a solution is 1 − F[1]. What falls short of `final`, or violates the problem's constraints, has a
-    *violation*; it is tolerated up to a *slack* that shrinks from `final` to 0. A solution that is not tolerated is worse
-    than any that is, and among those the smaller violation is better.
+    *violation*; it is tolerated up to a *slack* that shrinks from `final` to 0. A solution that is not tolerated is
+    worse than any that is, and among those the smaller violation is better.
 
     :param budget: the evaluations in the whole run; by default what the run's termination allows.
     """
@@ -30,15 +31,15 @@ class Threshold:
     def __post_init__(self) -> None:
         if not 0 < self.final <= 1:
             raise ValueError(
-                f"final is an accuracy above 0 and at most 1, but is {self.final}. Say None for no threshold."
+                f"final is an accuracy above 0 and at most 1, but is {self.final}. Use None for no threshold."
             )
         if not 0 <= self.until <= 1:
-            raise ValueError(f"until is a part of the budget, between 0 and 1, but is {self.until}.")
+            raise ValueError(f"until is a fraction of the budget, between 0 and 1, but is {self.until}.")
         if self.budget is not None and self.budget < 1:
             raise ValueError(f"budget is a number of evaluations, at least 1, but is {self.budget}.")
 
     def slack(self, progress: float) -> float:
-        """The violation that is tolerated when this part of the budget is used."""
+        """The violation that is tolerated when this fraction of the budget is used."""
         return self.final * max(0.0, 1 - progress / self.until) if self.until > 0 else 0.0
 
     def violation(self, f: np.ndarray, cv: np.ndarray | float) -> np.ndarray:
@@ -52,9 +53,9 @@ Choice = Threshold | None | Literal["auto"]
 class Annealing:
     """A threshold, or none, in one run: what is tolerated now.
 
-    :param threshold: "auto" decides by the problem. Stitch problems, known by their `min_accuracy`, have a threshold that
-        rises to it, or to 0.5 if it is None; the threshold then stands in for the constraint, which is the same at its
-        end. Other problems have none.
+    :param threshold: "auto" decides by the problem. Stitch problems, known by their `min_accuracy`, have a threshold
+        that rises to it, or to 0.5 if it is None; the threshold then stands in for the constraint, which is the same at
+        its end. Other problems have none.
     :param budget: evaluations, or None if the termination does not say; the threshold is then `final` from the start.
     """
 
@@ -66,19 +67,20 @@ class Annealing:
             raise TypeError(f"threshold is a Threshold, None or 'auto', but is {threshold!r}.")
         if threshold is not None and problem.n_obj < 2:
             raise ValueError(
-                "a threshold reads the accuracy from the second objective, but the problem has one. Say None."
+                "a threshold reads the accuracy from the second objective, but the problem has only one objective. Use "
+                "None."
             )
         self.threshold = threshold
         self.budget = budget if threshold is None or threshold.budget is None else threshold.budget
 
     def slack(self, n_eval: int) -> float:
-        """The violation that is tolerated after so many evaluations."""
+        """The violation that is tolerated after this many evaluations."""
         if self.threshold is None:
             return 0.0
         return self.threshold.slack(1.0 if self.budget is None else n_eval / self.budget)
 
     def level(self, n_eval: int) -> float | None:
-        """The accuracy that is asked for after so many evaluations."""
+        """The accuracy that is required after this many evaluations."""
         return None if self.threshold is None else self.threshold.final - self.slack(n_eval)
 
     def violation(self, f: np.ndarray, cv: np.ndarray | float) -> np.ndarray:

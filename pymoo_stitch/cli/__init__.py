@@ -23,11 +23,11 @@ from .exits import ERROR, INTERRUPTED, TERMINATED, USAGE
 from .parser import make_parser
 
 _EXPECTED = (ValueError, TypeError, RuntimeError, OSError, ImportError)
-"""What our own messages come as. Of anything else the kind is told as well."""
+"""The types of errors with messages of our own. For any other, the type is printed as well."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; its exit code."""
+    """Run a command and return its exit code."""
     parser = make_parser()
     options = parser.parse_args(arguments)
     if options.command is None:
@@ -45,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(options: Namespace) -> int:
     try:
-        # What a command needs is imported when it is run: torch takes seconds, and what is wrong shows at once.
+        # What a command needs is imported when it is run: torch takes seconds, and wrong options are reported at once.
         check(options)
         home = {"info": "info", "watch": "watching", "check": "checking"}.get(options.command, "commands")
         command = getattr(importlib.import_module(f"pymoo_stitch.cli.{home}"), options.command)
@@ -53,7 +53,7 @@ def _run(options: Namespace) -> int:
     except KeyboardInterrupt:
         print("\nInterrupted. What a journal holds is kept: the same command goes on from there.", file=sys.stderr)
         return INTERRUPTED
-    except BrokenPipeError:  # who read the output has seen enough
+    except BrokenPipeError:  # the reader of the output has closed it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ERROR
     except Exception as error:
@@ -65,8 +65,8 @@ def _run(options: Namespace) -> int:
 
 @contextmanager
 def _ended_by_sigterm() -> Iterator[None]:
-    """SIGTERM, by which clusters end what has taken too long, ends a command as an error would: workers are ended, and nothing
-    is left in temporary folders."""
+    """SIGTERM, with which clusters end what has taken too long, ends a command as an error would: workers are stopped,
+    and nothing is left in temporary folders."""
 
     def end(*_: object) -> None:
         raise SystemExit(TERMINATED)
@@ -86,7 +86,9 @@ def _message(error: Exception) -> str:
         return f"{type(error).__name__}: {error}; --traceback shows where."
     if isinstance(error, OSError) and error.strerror:
         what = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-        return f"{what}. Make room and start again." if error.errno in (errno.ENOSPC, errno.EDQUOT) else f"{what}."
+        return (
+            f"{what}. Free some space and start again." if error.errno in (errno.ENOSPC, errno.EDQUOT) else f"{what}."
+        )
     return str(error) or type(error).__name__
 
 

@@ -68,7 +68,8 @@ def _check(problem: StitchProblem, runner: DaskRunner, options: Namespace) -> li
     print("", *table([["at a time per device", "evaluations/s per device", "in all"], *rows]), sep="\n")
     used = list(found.values())[-1]
     print(
-        f"\n{options.budget:,} evaluations take about {_duration(options.budget / used)} with all that there is; less where "
+        f"\n{options.budget:,} evaluations take about {_duration(options.budget / used)} "
+        "with all that there is; less where "
         "many stop early."
     )
     return wrong
@@ -98,7 +99,8 @@ def _other_versions(known: Mapping[str, Mapping[str, Any]]) -> list[str]:
 
 
 def _read(f: Evaluate) -> dict[str, float]:
-    """The seconds that a worker takes to read the first images of each split, and all of one that it keeps in memory."""
+    """The seconds that a worker takes to read the first images of each split, and all of one that it keeps in
+    memory."""
     seconds = {}
     for name, split in f.problem.task.splits.items():
         begun = time.perf_counter()

@@ -1,4 +1,5 @@
-"""What is wrong with the options of a command, as far as it shows without torch, which takes seconds to import."""
+"""What is wrong with the options of a command, as far as that can be checked without importing torch, which takes
+seconds."""
 
 import shlex
 from argparse import Namespace
@@ -35,21 +36,22 @@ def _about(path: str) -> Mapping[str, Any]:
 
 
 def origin_of(runs: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
-    """Which problem runs say they are of, as their journals tell; None if they do not."""
+    """The problem that runs belong to, by their journals; None if these do not say."""
     return next((run["origin"] for run in runs if run.get("origin")), None)
 
 
 def problem_named(origin: Mapping[str, Any] | None, options: Namespace) -> str:
-    """The problem of journals. A file is only run if the user names it: a journal is data."""
+    """The problem of journals. A file is run only if the user names it: a journal is data."""
     if options.problem is not None:
         return options.problem
     if origin is None:
         raise ValueError(
-            "the journal does not tell its problem, which a script made. Put it into a .py file with a function "
+            "the journal does not name its problem, which a script made. Put it into a .py file with a function "
             "problem(), and name that with --problem; or use Run, Report and export in the script."
         )
     if origin["name"] not in PROBLEMS:
         raise ValueError(
-            f"the journal is of the problem in {origin['name']}. If you trust it, add --problem {shlex.quote(origin['name'])}."
+            f"the journal is of the problem in {origin['name']}. If you trust "
+            f"it, add --problem {shlex.quote(origin['name'])}."
         )
     return origin["name"]

@@ -51,7 +51,8 @@ def demo(options: Namespace) -> None:
     _say(f"   {problem.space!r}\n   {problem.task!r}")
     _say(*(f"   {line}" for line in noise(problem)), "")
     _say(
-        f"2. Search: {options.budget:,} evaluations by async-NSGA-II, and as many by NSGA-II, on {options.workers} workers"
+        f"2. Search: {options.budget:,} evaluations by async-NSGA-II, and as many by NSGA-II, on {options.workers} "
+        "workers"
     )
     algorithms = {name: ALGORITHMS[name] for name in ("async-NSGA-II", "NSGA-II")}
     with runner_of_options(options) as runner:
@@ -74,21 +75,22 @@ def demo(options: Namespace) -> None:
 
 
 def to_take_home(report: Report, most: float = 0.4) -> Point:
-    """The best network or cascade of at most that fraction of the most expensive reference's cost, of equals the most
-    expensive. A tenth of it is left for other images, of which more may be deferred than of those it is chosen on."""
+    """The best network or cascade that costs at most this fraction of the most expensive reference, of equals the most
+    expensive. A tenth of the fraction is left for other images, of which more may be deferred than of those it is
+    chosen on."""
     limit, split = 0.9 * most * max(point.multiply_adds for point in report.references), report.deciding
     affordable = [point for point in [*report.front, *report.cascades] if point.multiply_adds <= limit]
     return min(affordable, key=lambda point: (point.F[split][1], -point.multiply_adds))
 
 
-# ------------------------------------------------------------------------------------------------------------ one by one
+# ----------------------------------------------------------------------------------------------------------- one by one
 
 
 def build(options: Namespace) -> None:
     space = problem_of_options(options).space
     supernet = space.basis  # of a family, the supernet it lists
     if not isinstance(supernet, Supernet):
-        raise ValueError(f"{options.problem} searches no supernet that could be saved, but {space!r}.")
+        raise ValueError(f"{options.problem} does not search a supernet that could be saved, but {space!r}.")
     supernet.save(options.output)
     _say(supernet.summary(), "", f"Saved to {options.output}. {_use_of_supernet(options)}")
 
@@ -97,7 +99,7 @@ def _use_of_supernet(options: Namespace) -> str:
     source = source_of(options.problem)
     if source and "supernet" in source.options:
         return f"To search it: pymoo-stitch search {options.problem} --option supernet={options.output}"
-    return f"To search it, take it in problem() of your file: Supernet.load({str(options.output)!r})"
+    return f"To search it, load it in problem() of your file: Supernet.load({str(options.output)!r})"
 
 
 def search(options: Namespace) -> int | None:
@@ -117,11 +119,12 @@ def resume(options: Namespace) -> int | None:
     budget = options.budget or run.budget
     if options.budget is None and run.budget is not None and len(run) > run.budget:
         raise JournalError(
-            f"{run.path} was begun with a budget of {run.budget:,} and has {len(run):,} evaluations: say how many it may "
+            f"{run.path} was begun with a budget of {run.budget:,} and has "
+            f"{len(run):,} evaluations: say how many it may "
             f"have, --budget {2 * len(run)}."
         )
     if budget is None and options.time is None:
-        raise JournalError(f"{run.path} had no budget but time: say how long it may go on, --time 1h.")
+        raise JournalError(f"{run.path} had a time limit and no budget: say how long it may go on, such as --time 1h.")
     return _search(options, _problem_of([run], options), run.algorithm, run.pop_size, budget, run.seed, run.path, ())
 
 
@@ -166,7 +169,7 @@ def compare(options: Namespace) -> None:
     _say_written(made.write(options.output))
 
 
-# ------------------------------------------------------------------------------------------------------------ their parts
+# ---------------------------------------------------------------------------------------------------------- their parts
 
 
 def problem_of_options(options: Namespace) -> StitchProblem:
@@ -174,7 +177,7 @@ def problem_of_options(options: Namespace) -> StitchProblem:
 
 
 def _problem_of(runs: Sequence[Run], options: Namespace) -> StitchProblem:
-    """The problem that runs say they are of."""
+    """The problem that runs belong to."""
     origin = origin_of([run.about for run in runs])
     name = problem_named(origin, options)
     given = parse_options(name, options.option)
@@ -222,9 +225,11 @@ def _search(
         _say("Interrupted before the first evaluation was complete: start the same command again.")
         return INTERRUPTED
     print(Report([Run.read(journal)], problem, test=False))
-    counts = f"{evaluations.real:,} evaluations ({evaluations.replayed:,} of them from the journal, {evaluations.shared:,} from others)"
+    known = f"{evaluations.replayed:,} of them from the journal, {evaluations.shared:,} from others"
+    counts = f"{evaluations.real:,} evaluations ({known})"
     _say(
-        f"\n{counts}, {evaluations.skipped:,} skipped, {evaluations.failed:,} failed, {evaluations.bounded:,} stopped early."
+        f"\n{counts}, {evaluations.skipped:,} skipped, {evaluations.failed:,} failed, {evaluations.bounded:,} stopped "
+        "early."
     )
     if evaluations.interrupted:
         more = ["--budget", str(budget)] if budget not in (None, Run.read(journal).budget) else []
@@ -354,8 +359,8 @@ def _description(network: Subnetwork | Cascade) -> str:
 def _recalibrate(
     report: Report, network: Subnetwork | Cascade, before: Mapping[str, Measured], samples: int
 ) -> tuple[Subnetwork | Cascade, dict[str, Measured] | None]:
-    """Recalibrate a network, or the stages of a cascade, if that makes it better on the deciding split: the network, and
-    what is measured then."""
+    """Recalibrate a network, or the stages of a cascade, if that makes it better on the deciding split: the network,
+    and what is measured then."""
     problem, split, metric = report.problem, report.deciding, report.problem.task.metric
     stages = network.stages if isinstance(network, Cascade) else [network]
     images = _calibration_images(problem, "recalibrate")
@@ -369,8 +374,8 @@ def _recalibrate(
         for stage in stages:
             stage.undo_recalibration()
     _say(
-        f"Recalibration of {sum(len(one.shifts) for one in done)} batch norms on {done[0].samples:,} images: {metric} on "
-        f"{split} {old:.{digits}f} before, {new:.{digits}f} after. It is "
+        f"Recalibration of {sum(len(one.shifts) for one in done)} batch norms on {done[0].samples:,} images: {metric} "
+        f"on {split} {old:.{digits}f} before, {new:.{digits}f} after. It is "
         f"{'kept' if is_better else 'not kept: the statistics of the networks stay'}.",
         "",
     )
@@ -380,8 +385,8 @@ def _recalibrate(
 def _calibration_images(problem: StitchProblem, option: str) -> Any:
     if "calibration" not in problem.task.splits:
         raise ValueError(
-            f"the task has no calibration images to {option} on: give it some, Task(calibration=images), or export without "
-            f"--{option}."
+            f"the task has no calibration images to {option} on: give it some, Task(calibration=images), or export "
+            f"without --{option}."
         )
     return problem.task["calibration"].source
 

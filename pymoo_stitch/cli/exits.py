@@ -1,4 +1,4 @@
-"""What a shell is told, beside 0."""
+"""Exit codes other than 0."""
 
 ERROR, USAGE, INTERRUPTED, TERMINATED = 1, 2, 130, 143
 """Something failed; the options are wrong (argparse's own); Ctrl-C; SIGTERM."""

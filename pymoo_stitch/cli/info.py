@@ -1,4 +1,5 @@
-"""`pymoo-stitch info`: what there is, or what is in a file. What takes seconds to import is imported where it is needed."""
+"""`pymoo-stitch info`: lists what is available, or shows what is in a file. What takes seconds to import is imported
+where it is needed."""
 
 import json
 import os
@@ -51,7 +52,7 @@ def _all() -> list[str]:
 
 
 def _about_problem(name: str) -> list[str]:
-    """What its source says, without running it."""
+    """What its source code says, without running it."""
     source = source_of(name)
     if source is None:
         raise ValueError(f"{name} defines no function problem(**options) that returns a StitchProblem.")

@@ -32,7 +32,7 @@ class _Parser(argparse.ArgumentParser):
 def make_parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="pymoo-stitch",
-        description="Stitch trained networks into a supernet and search it for networks that cost less and err less.",
+        description="Stitch trained networks into a supernet, and search it for cheaper and more accurate ones.",
         epilog="Begin with: pymoo-stitch demo",
     )
     commands = parser.add_subparsers(dest="command", metavar="command")
@@ -55,7 +55,7 @@ def make_parser() -> argparse.ArgumentParser:
     info = _add(
         commands,
         "info",
-        "what there is, or what is in a file",
+        "list what is available, or show what is in a file",
         "pymoo-stitch info",
         "pymoo-stitch info cifar10",
         "pymoo-stitch info run.sqlite",
@@ -115,7 +115,11 @@ def make_parser() -> argparse.ArgumentParser:
         "--output", metavar="FILE", help="the run's journal (default: PROBLEM-ALGORITHM-seedSEED.sqlite)"
     )
     search.add_argument(
-        "--memo", nargs="+", default=[], metavar="FILE", help="journals whose results are not computed again"
+        "--memo",
+        nargs="+",
+        default=[],
+        metavar="FILE",
+        help="journals whose results are used instead of computing them again",
     )
     _add_budget(search, "evaluations (default: 2000, or no limit if --time is given)")
     _add_runner(search)
@@ -123,7 +127,7 @@ def make_parser() -> argparse.ArgumentParser:
     resume = _add(
         commands,
         "resume",
-        "go on with a run that was cut, or with one that had ended and a larger budget",
+        "go on with a run that was interrupted, or with a finished one and a larger budget",
         "pymoo-stitch resume run.sqlite",
         "pymoo-stitch resume run.sqlite --budget 5000 --workers 2",
     )
@@ -159,7 +163,8 @@ def make_parser() -> argparse.ArgumentParser:
         "--host",
         default="127.0.0.1",
         metavar="ADDRESS",
-        help="the interface to serve on; on any but this computer's own, whoever reaches it can read (default: %(default)s)",
+        help="the interface to serve on; unless it is this computer's own, whoever reaches it can read the page "
+        "(default: %(default)s)",
     )
 
     export = _add(
@@ -175,20 +180,20 @@ def make_parser() -> argparse.ArgumentParser:
         "--retrain",
         type=_count,
         metavar="SAMPLES",
-        help="train its stitches on so many images first, some of them several times",
+        help="first train its stitches on this many images, some of them shown several times",
     )
     export.add_argument(
         "--recalibrate",
         type=_count,
         metavar="SAMPLES",
-        help="compute the statistics of batch norms after its stitches again on so many images, after --retrain; kept only "
-        "if it is better on selection images",
+        help="after --retrain, compute the statistics of the batch norms after its stitches again on this many images; "
+        "kept only if it is better on selection images",
     )
     export.add_argument(
         "--report",
         default="report",
         metavar="DIR",
-        help="the folder that `report` wrote, in whose cascades.json --key looks first (default: %(default)s)",
+        help="the folder that `report` wrote, whose cascades.json is searched first for --key (default: %(default)s)",
     )
     _add_cascades(export)
     _add_origin(export)
@@ -238,14 +243,14 @@ def _add_problem(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="of the problem (`pymoo-stitch info PROBLEM`)",
+        help="an option of the problem (`pymoo-stitch info PROBLEM` lists them)",
     )
 
 
 def _add_origin(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--problem", metavar="FILE", help="the .py file of the problem, if it was one: it is run")
+    parser.add_argument("--problem", metavar="FILE", help="the .py file of the problem, if it has one; the file is run")
     parser.add_argument(
-        "--option", action="append", default=[], metavar="NAME=VALUE", help="of the problem, where it has changed"
+        "--option", action="append", default=[], metavar="NAME=VALUE", help="an option of the problem that has changed"
     )
 
 
@@ -256,7 +261,11 @@ def _add_cascades(parser: argparse.ArgumentParser) -> None:
         help="try all networks with one stitch as stages of cascades, besides those that were found: takes minutes",
     )
     parser.add_argument(
-        "--stages", type=_count, default=2, metavar="N", help="that plain cascades have at most (default: %(default)s)"
+        "--stages",
+        type=_count,
+        default=2,
+        metavar="N",
+        help="the most stages that a plain cascade has (default: %(default)s)",
     )
 
 
@@ -271,7 +280,7 @@ def _add_runner(parser: argparse.ArgumentParser, *, required: bool = False) -> N
         "--workers",
         type=_count,
         metavar="N",
-        help="evaluate on so many processes" + ("" if required else " (default: in this one)"),
+        help="evaluate in this many processes" + ("" if required else " (default: in this one)"),
     )
     where.add_argument(
         "--scheduler", metavar="ADDRESS", help="evaluate on a Dask cluster: tcp://host:8786, or its scheduler file"
@@ -281,13 +290,13 @@ def _add_runner(parser: argparse.ArgumentParser, *, required: bool = False) -> N
 def _add_choice(parser: argparse.ArgumentParser) -> None:
     choice = parser.add_argument_group(
         "which network",
-        "a network or a cascade; by default the cheapest that is as good as the best reference, judged on selection images (validation images if there "
-        "are none), if there is one",
+        "a network or a cascade; by default the cheapest that is as good as the best reference, judged on selection "
+        "images (validation images if there are none), if there is one",
     ).add_mutually_exclusive_group()
     choice.add_argument("--key", help="the one with this key, or the beginning of it, or the reference of this name")
-    choice.add_argument("--at-most", type=_amount, metavar="COST", help="the best of at most so many multiply-adds")
+    choice.add_argument("--at-most", type=_amount, metavar="COST", help="the best with at most this many multiply-adds")
     choice.add_argument(
-        "--at-least", type=_amount, metavar="METRIC", help="the cheapest that is at least so good on these images"
+        "--at-least", type=_amount, metavar="METRIC", help="the cheapest that is at least this good on these images"
     )
 
 
@@ -343,4 +352,4 @@ def _algorithm(text: str) -> str:
         if plain(name) == plain(text):
             return name
     hint = did_you_mean(text, ALGORITHMS)
-    raise argparse.ArgumentTypeError(f"there is no algorithm {text!r}; there are {', '.join(ALGORITHMS)}.{hint}")
+    raise argparse.ArgumentTypeError(f"there is no algorithm {text!r}; choose from {', '.join(ALGORITHMS)}.{hint}")

@@ -7,5 +7,5 @@ from ..report.page.server import Server, Watched, serve
 
 def watch(options: Namespace) -> None:
     server = Server(Watched(options.journals), options.host, options.port)
-    print(f"Open {server.url} in a browser. Ctrl-C ends the page, not the search.", flush=True)
+    print(f"Open {server.url} in a browser. Ctrl-C stops the page, not the search.", flush=True)
     serve(server)

@@ -1,8 +1,8 @@
 """What stands between an algorithm and a runner.
 
-In: individuals that an algorithm proposes. Out: their results, each subnetwork's once: from the journal of the same run, from
-those of others, or from a runner; if the run has a journal, on disk before the algorithm sees them. A
-runner is handed `Evaluate(problem)`, and knows nothing else of the problem.
+In: individuals that an algorithm proposes. Out: their results, each subnetwork's once: from the journal of the same
+run, from those of others, or from a runner; if the run has a journal, on disk before the algorithm sees them. A runner
+gets `Evaluate(problem)`, and knows nothing else of the problem.
 
 May import: `util`, `runners`.
 

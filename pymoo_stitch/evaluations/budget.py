@@ -23,8 +23,8 @@ def max_evals(termination: Termination) -> float:
 
 
 def budget_of(termination: Termination, pop_size: int | None) -> int | None:
-    """The evaluations this termination allows, a generation counting `pop_size`; None if it is not to be known. A ValueError
-    if it would end a run before it has begun."""
+    """The evaluations this termination allows, a generation counting as `pop_size`; None if that cannot be known. A
+    ValueError if it would end a run before it has begun."""
     for name, what in _LIMITS.items():
         limit = getattr(termination, name, None)
         if limit is not None and not limit > 0:
@@ -40,7 +40,7 @@ def budget_of(termination: Termination, pop_size: int | None) -> int | None:
 
 
 def is_over(termination: Termination, algorithm: Algorithm) -> bool:
-    """Whether evaluations or time are used up. Other criteria look at generations."""
+    """Whether evaluations or time are used up. Other criteria are checked by generation."""
     parts = [is_over(part, algorithm) for part in _parts(termination)]
     if parts:
         return all(parts) if isinstance(termination, TerminateIfAll) else any(parts)
@@ -53,7 +53,8 @@ def _parts(termination: Termination) -> list[Termination]:
 
 
 class RunTime(TimeBasedTermination):
-    """Ends a run after so many seconds, those before it was cut included: a run that is started again has what is left."""
+    """Ends a run after this many seconds, including those before an interruption: a run that is started again has the
+    rest."""
 
     def __init__(self, seconds: float):
         super().__init__(seconds)

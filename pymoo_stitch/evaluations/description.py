@@ -13,7 +13,7 @@ from ..util.digests import digest_arrays
 
 
 def described(thing: Any, *, without: Iterable[str] = ()) -> Any:
-    """Anything with parameters as JSON: classes by name with their public attributes, in whatever process the same."""
+    """Anything with parameters as JSON: classes by name with their public attributes, the same in every process."""
     return _described(thing, frozenset(without), ())
 
 
@@ -38,18 +38,18 @@ def _described(thing: Any, without: frozenset[str], above: tuple[int, ...]) -> A
         name: _described(value, frozenset(), above)
         for name, value in sorted(getattr(thing, "__dict__", {}).items())
         if not name.startswith("_") and name not in without and not isinstance(value, np.random.Generator)
-        if name not in earlier or value != earlier[name]  # what is not named has its earlier value
+        if name not in earlier or value != earlier[name]  # an option that is not named has its earlier value
     }
-    # A class of ours that took the place of another goes by that one's name, so that its journals go on.
+    # A class of ours that replaced another has that one's name, so that its journals can be resumed.
     kind = getattr(type(thing), "journaled_as", f"{type(thing).__module__}.{type(thing).__qualname__}")
     return {"class": kind} | public
 
 
 def restore(thing: Any, old: Any) -> None:
-    """Give options that a description does not name their earlier values: an option that is added to a class later, and would
-    change what its runs do, has in the class's `earlier` the value that stands for how it was before.
+    """Give options that a description does not name their earlier values: an option that was added to a class later,
+    and would change what its runs do, has in the class's `earlier` the value that stands for the earlier behaviour.
 
-    An option that was given another value than its default is left as it is, and makes the run another one.
+    An option whose value is not its default is left as it is, and makes it another run.
 
     :param thing: an algorithm, or a part of one.
     :param old: what a journal says of it.
@@ -71,7 +71,7 @@ def _earlier(thing: Any) -> Mapping[str, Any]:
 
 
 def _default(kind: type, name: str) -> Any:
-    """That of an option of a class, or of one that it inherits from."""
+    """The default of an option of a class, or of a class that it inherits from."""
     for each in kind.__mro__:
         parameters = inspect.signature(vars(each)["__init__"]).parameters if "__init__" in vars(each) else {}
         if name in parameters:
@@ -80,8 +80,8 @@ def _default(kind: type, name: str) -> Any:
 
 
 def differences(old: Any, new: Any, name: str = "") -> list[str]:
-    """Where two descriptions differ, as text. Classes and functions of this package are compared by name: its modules move. Of
-    objects of different classes only these are named."""
+    """Where two descriptions differ, as text. Classes and functions of this package are compared by name: its modules
+    move. Of objects of different classes only these are named."""
     if isinstance(old, dict) and isinstance(new, dict):
         kinds = [str(thing.get("class", "")) for thing in (old, new)]
         if all(kinds) and _unmoved(kinds[0]) != _unmoved(kinds[1]):
@@ -96,7 +96,8 @@ def differences(old: Any, new: Any, name: str = "") -> list[str]:
 
 
 def problem_differences(run: Mapping[str, Any], problem: Problem, own: Mapping[str, Any] | None = None) -> list[str]:
-    """Where the problem of a journal and this one differ, as text; what journals know by a digest, in the words of the problem.
+    """Where the problem of a journal and this one differ, as text; what journals hold as a digest is given in the
+    problem's words.
 
     :param run: what the journal says of its run.
     :param own: `identity(problem)`, if it is known.
@@ -115,12 +116,12 @@ def problem_differences(run: Mapping[str, Any], problem: Problem, own: Mapping[s
 
 
 def words(problem: Problem) -> dict[str, str]:
-    """What a problem says of what its identity has as digests."""
+    """The problem's words for what its identity holds as digests."""
     return problem.in_words() if hasattr(problem, "in_words") else {}
 
 
 def _unmoved(value: Any) -> Any:
-    """Of the path to something in this package its name, and that it is of this package; any other value itself."""
+    """For the path of something in this package, its name and that it is of this package; any other value itself."""
     is_path = isinstance(value, str) and re.fullmatch(r"pymoo_stitch(\.[\w<>]+)+", value)
     return ("pymoo_stitch", value.rpartition(".")[2]) if is_path else value
 
@@ -131,8 +132,8 @@ def _short(value: Any) -> str:
 
 
 def identity(problem: Problem) -> dict[str, Any]:
-    """What a problem is, the same in every process: its own word for it, or the arrays, numbers with a point, texts and
-    truths that it holds (not whole numbers, which may count something), and its class and size."""
+    """What a problem is, the same in every process: its own `identity`, or the arrays, floats, strings and booleans
+    that it holds (not integers, which may count something), and its class and size."""
     if hasattr(problem, "identity"):
         own = problem.identity()
     else:

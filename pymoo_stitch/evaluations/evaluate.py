@@ -12,7 +12,7 @@ from ..runners import Function, Result, Runner
 
 
 class Evaluate:
-    """What a runner calls: all that the problem says about one genotype, or about several together. It does not use the
+    """What a runner calls: all that the problem returns for one genotype, or for several together. It does not use the
     problem's own runner, so that a runner may call it."""
 
     def __init__(self, problem: Problem):
@@ -28,8 +28,9 @@ class Evaluate:
         stopped: Callable[[int], None] = lambda count: None,
     ) -> list[dict[str, Any]]:
         """
-        :param needed: for each genotype the second objective that it must reach to matter; None where all is to be known.
-        :param stopped: is called with how many have just stopped because they do not.
+        :param needed: for each genotype the second objective that it must reach to matter; None to evaluate it in
+            full.
+        :param stopped: is called with the number of those that have just stopped because they cannot.
         """
         problem, outs = self.problem, []
         can_stop = any(error is not None for error in needed)
@@ -52,7 +53,7 @@ class Evaluate:
 
 
 class Together(Runner):
-    """In this process, all that is submitted before the first is waited for at once, as pymoo itself does it.
+    """Evaluates in this process everything that is submitted before the first `wait`, at once, as pymoo itself does.
 
     :param problem: what is evaluated, whatever function is submitted.
     :param names: the values that pymoo asks for.

@@ -1,5 +1,5 @@
-"""The service between an algorithm and what evaluates: no subnetwork is evaluated twice in a run, budgets are honest, and
-with a journal whatever is known is on disk."""
+"""The service between an algorithm and what evaluates: no subnetwork is evaluated twice in a run, budgets count real
+evaluations, and with a journal every result is on disk."""
 
 import copy
 import os
@@ -46,20 +46,21 @@ class _Request:
 
     @property
     def needed(self) -> float | None:
-        """The second objective that it must reach to matter; None if all is to be known of it."""
+        """The second objective that it must reach to matter; None if it is to be evaluated in full."""
         return self.individuals[0].get("needed")
 
 
 class Evaluations(Evaluator):
     """Answers requests for evaluations, each subnetwork's once.
 
-    Two individuals are the same if `problem.key(x)` says so; of problems without keys, if their genotypes are equal. The
-    second one, whether the first has been evaluated or is still being, gets the first one's result and is *skipped*.
-    `n_eval`, what pymoo's `("n_evals", N)` looks at, counts real evaluations only, for every algorithm alike.
+    Two individuals are the same if `problem.key(x)` says so; of problems without keys, if their genotypes are equal.
+    The second one, whether the first has been evaluated or is still being, gets the first one's result and is
+    *skipped*. `n_eval`, what pymoo's `("n_evals", N)` looks at, counts real evaluations only, for every algorithm
+    alike.
 
     As a pymoo evaluator: `minimize(problem, algorithm, ("n_evals", 2_000), seed=1, evaluator=Evaluations())`. Each run
-    needs a new one: the counters go on. An algorithm that does not wait submits individuals (`submit`) and takes them with
-    their results one by one (`next`), which is what `eval` does too.
+    needs a new one, since its counters are not reset. An algorithm that does not wait submits individuals (`submit`)
+    and takes them with their results one by one (`next`), which is what `eval` does too.
 
     >>> evaluations = Evaluations()
     >>> result = minimize(get_problem("digits"), GOMEA(pop_size=8), ("n_evals", 20), seed=1, evaluator=evaluations)
@@ -67,19 +68,20 @@ class Evaluations(Evaluator):
     (20, 0)
 
     With a journal, every evaluation is on disk before the algorithm sees it. The same run started again, with the same
-    journal, is answered by it as far as it goes and ends as if it had never been cut; with a larger budget, a run that had
-    ended goes on (but for one on a simulated clock, whose workers had come to rest).
+    journal, is answered by it as far as it goes, and ends as if it had never been interrupted; with a larger budget, a
+    finished run goes on (except on a simulated clock, whose workers had stopped).
 
-    `requested` = `real` + `skipped` + those in flight; `failed` counts those of the real ones that gave no result: their
-    `failed` says why (it is empty for the others), their objectives are the problem's worst, or infinite. `bounded` counts those
-    that stopped because they could not reach what was needed of them, `images` those that were evaluated. `replayed` and `shared` count those of the real ones that came from the journal and from the memo. `interrupted` tells whether Ctrl-C
-    ended the run.
+    `requested` = `real` + `skipped` + those in flight; `failed` counts the real ones without a result: their `failed`
+    says why (it is empty for the others), and their objectives are the problem's worst, or infinite.
+    `bounded` counts those that stopped because they could not reach what was needed of them, `images` those that were
+    evaluated. `replayed` and `shared` count those of the real ones that came from the journal and from the memo.
+    `interrupted` tells whether Ctrl-C ended the run.
 
-    A deep copy of one in use shares what was known when it was made, has no journal, and goes its own way from there.
+    A deep copy of one in use shares what was known when it was made, has no journal, and is independent from then on.
 
     :param runner: where evaluations happen, for any algorithm; by default in this process.
     :param journal: the path of the run's `Journal`.
-    :param memo: paths of other runs' journals, of the same problem. What they know is not computed again, but counts.
+    :param memo: paths of other runs' journals, of the same problem. Their results are not computed again, but count.
     :param progress: whether to show a progress bar.
     :param count_skipped: whether skipped evaluations count towards the budget, as in [G].
     :param patience: a run of an algorithm ends, with a warning, after this many skipped evaluations in a row: its space
@@ -105,16 +107,17 @@ class Evaluations(Evaluator):
         self.n_eval: int
         self.skipped_in_a_row = 0
         self.interrupted = False
-        self.seconds_before = 0.0  # that the run took before it was cut
+        self.seconds_before = 0.0  # that the run took before it was interrupted
         self._problem: Problem | None = None
         self._f: Evaluate | None = None
         self._journal: Journal | None = None
         self._progress: Progress | None = None
-        # What is known: in this run, shared with copies, who see the first `real` of it; in its journal; in those of others.
+        # What is known: in this run, shared with copies, which see the first `real` of it; in its journal; in those of
+        # others.
         self._known: dict[Any, tuple[int, dict[str, Any]]] = {}
         self._replay = Replay()
         self._others: dict[str, Result] = {}
-        # What is asked for, by key, and by where it gets its answer.
+        # Open requests, by key, and by where they get their answer.
         self._numbered = 0  # requests so far, also those that were taken back
         self._open: dict[Any, _Request] = {}
         self._held: dict[int, _Request] = {}  # by number: not placed yet, or to be answered by the journal
@@ -138,7 +141,7 @@ class Evaluations(Evaluator):
             self._open_journal(algorithm, own)
         for path in self.memo:
             other = Journal(path, create=False)
-            if other.run is None:  # it was cut before it began
+            if other.run is None:  # it was interrupted before it began
                 continue
             if found := problem_differences(other.run, problem, own):
                 raise JournalError(f"{path} is of another problem and cannot be a memo here: {'; '.join(found)}.")
@@ -167,8 +170,8 @@ class Evaluations(Evaluator):
         return self._replay.notes()
 
     def restore(self, algorithm: Algorithm) -> None:
-        """Give the algorithm, before it is set up, the earlier values of those options that its journal does not name: see
-        `description.restore`."""
+        """Give the algorithm, before it is set up, the earlier values of those options that its journal does not name:
+        see `description.restore`."""
         run = self._journaled_run()
         if run:
             restore(algorithm, run.get("algorithm"))
@@ -199,7 +202,7 @@ class Evaluations(Evaluator):
             about |= {"origin": getattr(problem, "origin", None), "words": words(problem)}
             if hasattr(type(problem), "ease"):
                 about["ease"] = None if problem.ease is None else problem.ease.tolist()
-            if hasattr(problem, "scale"):  # for whoever watches the journal
+            if hasattr(problem, "scale"):  # for readers of the journal
                 about["scale"] = problem.scale()
             journal.begin(run | about, problem.n_obj, problem.n_ieq_constr, problem.n_eq_constr)
         elif found := [
@@ -229,7 +232,7 @@ class Evaluations(Evaluator):
         return bool(self._replay)
 
     def end_if_exhausted(self, algorithm: Algorithm) -> None:
-        """Make the algorithm's next generation its last if a long row of requests brought nothing new."""
+        """Make the algorithm's next generation its last if many requests in a row brought nothing new."""
         if self.skipped_in_a_row >= self.patience:
             warnings.warn(
                 f"none of the last {self.skipped_in_a_row:,} individuals was new: the run ends after {self.real:,} "
@@ -255,8 +258,8 @@ class Evaluations(Evaluator):
         return bool(self._replay) and self._replay.next_request >= self._numbered
 
     def submit(self, problem: Problem, individual: Individual) -> bool:
-        """Ask for the result of an individual, which `next` returns when it is there. Whether its subnetwork is new, and
-        neither known from this run nor asked for already."""
+        """Ask for the result of an individual, which `next` returns when it is there. Whether its subnetwork is new,
+        and neither known from this run nor asked for already."""
         self._use(problem)
         key = self._key(individual)
         number = self._numbered
@@ -281,13 +284,14 @@ class Evaluations(Evaluator):
         algorithm: Algorithm | None = None,
         known_first: int = 1,
     ) -> Individual | None:
-        """The next of the submitted individuals, with its result, which is in the journal; None if none came while it was
-        waited for. Those of the journal come in its order, then those that other runs know, then those of the runner.
+        """The next of the submitted individuals, with its result, which is in the journal; None if none came while it
+        was waited for. Those of the journal come in its order, then those that other runs know, then those of the
+        runner.
 
         :param runner: where what is not known is evaluated.
         :param wait: how to wait for it; by default until something is complete.
         :param algorithm: whose accuracy threshold and notes go into the journal.
-        :param known_first: how many that needed no evaluation may come one after another while others wait for theirs.
+        :param known_first: how many that needed no evaluation may be returned in a row while others wait for theirs.
         """
         wait = wait or (lambda runner: runner.wait())
         return self._next(runner, wait, algorithm, lambda: _level(algorithm, self.n_eval), known_first)
@@ -343,7 +347,7 @@ class Evaluations(Evaluator):
             else:
                 journaled = self._replay.result(request.number)
                 f = self._evaluate if journaled is None else lambda x, needed=None, result=journaled: result
-                needed = () if request.needed is None else (request.needed,)  # one's own runner need not know of it
+                needed = () if request.needed is None else (request.needed,)  # a user's runner need not know of it
                 self._running[id(runner), runner.submit(f, request.x, *needed)] = request
             del self._held[request.number]
 
@@ -377,8 +381,8 @@ class Evaluations(Evaluator):
         return result
 
     def _settle(self, request: _Request, result: dict[str, Any]) -> list[Individual]:
-        """Make a result known, and answer all who wait for it."""
-        if len(self._known) != self.real:  # a copy of this has gone another way
+        """Record a result, and answer all that wait for it."""
+        if len(self._known) != self.real:  # a copy of this has recorded results of its own
             self._known = dict(islice(self._known.items(), self.real))
         self._known[request.key] = self.real, result
         del self._open[request.key]
@@ -402,7 +406,7 @@ class Evaluations(Evaluator):
         self._taken = deque()
 
     def _withdrawn(self, runner: Runner | None = None) -> dict[int, _Request]:
-        """The requests to be placed if a runner, or all of them, did no more: those first that were placed first."""
+        """The requests to place again if a runner, or every runner, is given up: those first that were placed first."""
         running = [request for (owner, _), request in self._running.items() if runner is None or owner == id(runner)]
         return {request.number: request for request in [*running, *self._taken, *self._held.values()]}
 
@@ -424,9 +428,7 @@ class Evaluations(Evaluator):
         if self._problem is None and algorithm is not None:
             self.begin(algorithm)
         if self.journal is not None and self._journal is None:
-            raise ValueError(
-                "with a journal, say of which algorithm: evaluator.eval(problem, pop, algorithm=algorithm)."
-            )
+            raise ValueError("with a journal, name the algorithm: evaluator.eval(problem, pop, algorithm=algorithm).")
         runner = self.runner or Together(problem, evaluate_values_of, algorithm, kwargs)
         level = _level(algorithm, self.n_eval)  # of the whole generation
         with HeldInterrupt() as interrupt:
@@ -471,7 +473,7 @@ class Evaluations(Evaluator):
             self.requested -= len(request.individuals)
         return [individual for request in taken_back for individual in request.individuals]
 
-    # ------------------------------------------------------------------------------------------------------- their parts
+    # ------------------------------------------------------------------------------------------------------ their parts
 
     def _use(self, problem: Problem) -> None:
         if self._problem is None:
@@ -485,7 +487,7 @@ class Evaluations(Evaluator):
         x = np.asarray(individual.X)
         if x.dtype == object:
             raise TypeError(
-                "genotypes are compared by their values, which those of objects do not tell; give the problem a key(x)."
+                "genotypes are compared by their values, which does not work for objects; give the problem a key(x)."
             )
         return x.tobytes()
 
@@ -500,7 +502,8 @@ class Evaluations(Evaluator):
         _answer(individual, result)
 
     def _checked(self, out: Mapping[str, Any]) -> dict[str, Any]:
-        """A result that can be compared with others: NaN counts as failed, and what has failed is worse than all."""
+        """A result that can be compared with others: NaN counts as failed, and what has failed is worse than everything
+        else."""
         reason = out.get("failed")
         result = dict(out) | {"failed": reason if isinstance(reason, str) else ""}
         sizes = {"F": self._problem.n_obj, "G": self._problem.n_ieq_constr, "H": self._problem.n_eq_constr}
@@ -516,15 +519,16 @@ class Evaluations(Evaluator):
         return result
 
     def close(self) -> None:
-        """The run is over: close its files and its bar. Our algorithms call this; pymoo's do not, and it happens with the
-        end of this object."""
+        """Close the files and the progress bar of a run that is over. Our algorithms call this; for pymoo's it happens
+        when this object is deleted."""
         if self._journal is not None:
             self._journal.close()
         if self._progress is not None:
             self._progress.close()
 
     def __repr__(self) -> str:
-        return f"Evaluations({self.requested:,} requested, {self.real:,} real, {self.skipped:,} skipped, {self.failed:,} failed, {self.bounded:,} bounded)"
+        names = ("requested", "real", "skipped", "failed", "bounded")
+        return f"Evaluations({', '.join(f'{getattr(self, name):,} {name}' for name in names)})"
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Evaluations":
         new = copy.copy(self)
@@ -534,8 +538,8 @@ class Evaluations(Evaluator):
         return new
 
     def __getstate__(self) -> dict[str, Any]:
-        # One file has one writer: a copy of what has begun is without. What is running here does not run for a copy, which
-        # submits it again.
+        # A file has one writer: a copy of a run that has begun has no journal. What is running here does not run for a
+        # copy, which submits it again.
         return self.__dict__ | {
             "journal": self.journal if self._problem is None else None,
             "_journal": None,
@@ -549,7 +553,8 @@ class Evaluations(Evaluator):
 
 
 def is_bounded(result: Mapping[str, Any]) -> bool:
-    """Whether an evaluation stopped because it could not reach what was needed of it: its second objective is an estimate."""
+    """Whether an evaluation stopped because it could not reach what was needed of it: its second objective is an
+    estimate."""
     return result.get("bound") is not None
 
 

@@ -1,4 +1,4 @@
-"""Ctrl-C: a run ends with what it has, and its books are in order."""
+"""Ctrl-C: a run ends with what it has, in a consistent state."""
 
 import signal
 import threading
@@ -12,8 +12,8 @@ from ..runners import Result, Runner
 
 
 class HeldInterrupt:
-    """Holds Ctrl-C back while an algorithm keeps its books: `noted` tells whether it came. It gets through to what is
-    waited for, and in the end to whoever would have got it, if nobody has said that it is no longer `noted`."""
+    """Holds Ctrl-C back while an algorithm updates its state: `noted` tells whether it was pressed. It interrupts what
+    is waited for. At the end it is passed on to the previous handler, unless `noted` was reset."""
 
     def __init__(self) -> None:
         self.noted = self._waiting = False
@@ -34,7 +34,7 @@ class HeldInterrupt:
                 self._before(signal.SIGINT, None)  # type: ignore[operator]  # `_holds` says that it can be called
 
     def let_through(self, wait: Callable[[], Any]) -> Any:
-        """What `wait()` gives, or None if it was interrupted."""
+        """What `wait()` returns, or None if it was interrupted."""
         try:
             self._waiting = True
             return None if self.noted else wait()
@@ -45,8 +45,9 @@ class HeldInterrupt:
             self._waiting = False
 
     def wait_for(self, runner: Runner) -> tuple[int, Result] | None:
-        """The runner's next completion; None if there is none for a second, or it was interrupted. Where evaluations happen
-        elsewhere a second can be waited for, and nothing is cut in the middle; to press Ctrl-C again does not wait."""
+        """The runner's next completion; None if there is none for a second, or it was interrupted. Where evaluations
+        happen elsewhere it waits for up to a second, so that nothing is interrupted halfway; pressing Ctrl-C again
+        does not wait."""
         if runner.is_elsewhere:
             return None if self.noted else runner.wait(timeout=1.0)
         return self.let_through(lambda: runner.wait(timeout=1.0))

@@ -1,4 +1,5 @@
-"""A run on disk: what was searched, and every evaluation in the order in which the algorithm saw it, in one SQLite file."""
+"""A run on disk: what was searched, and every evaluation in the order in which the algorithm saw it, in one SQLite
+file."""
 
 import json
 import math
@@ -17,7 +18,7 @@ _APPLICATION, _VERSION = (
     1,
 )  # in the file's header, so that no other program's database is taken for a journal
 
-_OWN = ("F", "G", "H", "failed", "worker", "begun", "ended")  # parts of a result that have columns of their own
+_OWN = ("F", "G", "H", "failed", "worker", "begun", "ended")  # fields of a result that have columns of their own
 
 _NOTES = "search"  # the name in `more` of what the algorithm notes
 
@@ -45,13 +46,13 @@ class Journal:
     """A SQLite file with two tables, to be read by anyone at any time, also while the run goes on:
 
     - `run`: name and value (JSON) of what was searched, by what, and with which versions of which libraries;
-    - `evaluations`: `sequence`, `request`, `genotype`, `key`, the objectives `F1`, `F2`, …, constraints `G1`, … and `H1`,
-      …, `failed`, the `threshold` in force, `worker`, `begun` and `ended` (seconds since 1970), and `more`: whatever else
-      the problem said, as JSON (`more ->> 'accuracy'`), and under `search` what the algorithm noted.
+    - `evaluations`: `sequence`, `request`, `genotype`, `key`, the objectives `F1`, `F2`, …, constraints `G1`, … and
+      `H1`, …, `failed`, the `threshold` in force, `worker`, `begun` and `ended` (seconds since 1970), and `more`:
+      whatever else the problem said, as JSON (`more ->> 'accuracy'`), and under `search` what the algorithm noted.
 
     Rows are committed before the algorithm sees them. Nothing in the file is ever executed.
 
-    :param create: whether it is to be written, and made if it is not there. Else it is read, and left as it is.
+    :param create: whether it is to be written, and created if it does not exist. Otherwise it is only read.
     """
 
     timeout = 10.0  # seconds to wait while another process holds the file
@@ -62,9 +63,11 @@ class Journal:
         if not create and not self.path.is_file():
             raise FileNotFoundError(f"there is no journal {self.path}.")
         if not self.path.parent.is_dir():
-            raise FileNotFoundError(f"the journal {self.path} cannot be made: there is no folder {self.path.parent}.")
+            raise FileNotFoundError(
+                f"the journal {self.path} cannot be created: there is no folder {self.path.parent}."
+            )
         if self.path.is_dir():
-            raise IsADirectoryError(f"the journal {self.path} cannot be made: it is a folder. Name a file in it.")
+            raise IsADirectoryError(f"the journal {self.path} cannot be created: it is a folder. Name a file in it.")
         with self._errors():
             # Whoever drops the last reference closes the file, from whatever thread.
             self._db = sqlite3.connect(
@@ -79,7 +82,7 @@ class Journal:
             )
             tables = [name for (name,) in self._db.execute("SELECT name FROM sqlite_master")]
             if tables and application != _APPLICATION:
-                raise JournalError(f"{self.path} is a database of something else, not a journal. Choose another file.")
+                raise JournalError(f"{self.path} is a database of another program, not a journal. Choose another file.")
             if tables and version != _VERSION:
                 raise JournalError(f"{self.path} is a journal of version {version}; this program reads {_VERSION}.")
             if create:
@@ -88,12 +91,13 @@ class Journal:
             self.run = dict(self._read_run()) if "run" in tables else None
 
     def _read_only(self) -> str:
-        """While somebody writes there is a `-wal` beside the file; without one, it can be read where nothing may be written."""
+        """While another process writes, there is a `-wal` file beside it; without one, the journal can be read from a
+        read-only folder."""
         is_written = self.path.with_name(f"{self.path.name}-wal").exists()
         return f"{self.path.absolute().as_uri()}?{'mode=ro' if is_written else 'immutable=1'}"
 
     def begin(self, run: Mapping[str, Any], n_obj: int, n_ieq_constr: int, n_eq_constr: int) -> None:
-        """Write down what this run is, in a new file."""
+        """Write what this run is to a new file."""
         counts = {"F": n_obj, "G": n_ieq_constr, "H": n_eq_constr}
         values = "".join(f"{name}{i + 1} REAL, " for name, count in counts.items() for i in range(count))
         with self._transaction() as db:
@@ -101,9 +105,9 @@ class Journal:
             db.execute(f"PRAGMA user_version = {_VERSION}")
             db.execute("CREATE TABLE run (name TEXT PRIMARY KEY, value TEXT NOT NULL)")
             db.execute(
-                "CREATE TABLE evaluations (sequence INTEGER PRIMARY KEY, request INTEGER NOT NULL UNIQUE, genotype TEXT NOT "
-                f"NULL, key TEXT NOT NULL, {values}failed TEXT NOT NULL, threshold REAL, worker TEXT, begun REAL, ended "
-                "REAL, more TEXT NOT NULL)"
+                "CREATE TABLE evaluations (sequence INTEGER PRIMARY KEY, request INTEGER NOT NULL UNIQUE, genotype "
+                f"TEXT NOT NULL, key TEXT NOT NULL, {values}failed TEXT NOT NULL, threshold REAL, worker TEXT, begun "
+                "REAL, ended REAL, more TEXT NOT NULL)"
             )
             written = {name: json.dumps(value) for name, value in run.items()}
             db.executemany("INSERT INTO run VALUES (?, ?)", written.items())
@@ -118,8 +122,8 @@ class Journal:
                     db.execute(f"INSERT INTO evaluations VALUES ({', '.join('?' * len(values))})", values)
                 except sqlite3.IntegrityError as error:
                     raise JournalError(
-                        f"{self.path} has evaluation {number} already: another process is writing to it. End one of them; "
-                        "the same run started again goes on where they were."
+                        f"{self.path} has evaluation {number} already: another process is writing to it. End one of "
+                        "them; the same run started again goes on where they were."
                     ) from error
                 except (TypeError, ValueError, sqlite3.InterfaceError, sqlite3.ProgrammingError) as error:
                     raise JournalError(f"evaluation {number} cannot be written to {self.path}: {error}") from error
@@ -173,24 +177,24 @@ class Journal:
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
-        """What goes wrong in SQLite, said with a remedy."""
+        """Turn errors of SQLite into messages with a remedy."""
         try:
             yield
         except sqlite3.Error as error:
             text = str(error)
             remedies = {
-                "full": "There is no room left on the disk. Make room",
-                "disk I/O": "The disk cannot be written to. Make room, or mend it",
-                "readonly": "It may not be written to. Change its permissions",
-                "unable to open": "It may not be written there. Choose another folder",
-                "locked": "Another process holds it. End that",
+                "full": "There is no space left on the disk. Free some",
+                "disk I/O": "The disk cannot be written to. Free some space, or fix the disk",
+                "readonly": "There is no permission to write to it. Change its permissions",
+                "unable to open": "There is no permission to write there. Choose another folder",
+                "locked": "Another process has locked it. Stop that process",
                 "malformed": "It is damaged. Restore a copy, or choose another file",
             }
             if "not a database" in text:
                 raise JournalError(f"{self.path} is not a journal, or is damaged. Name another file.") from error
-            remedy = next((advice for sign, advice in remedies.items() if sign in text), "Mend that")
+            remedy = next((advice for sign, advice in remedies.items() if sign in text), "Fix this")
             after = (
-                f"{remedy}, and start the same run again: it goes on behind the last evaluation that was committed."
+                f"{remedy}, and start the same run again: it goes on after the last evaluation that was committed."
                 if self._writes
                 else f"{remedy}."
             )
@@ -234,7 +238,8 @@ def _read(row: dict[str, Any]) -> Row:
 
 
 def _plain(value: Any) -> Any:
-    """What JSON can hold; masks as 0s and 1s, other arrays as lists with their type, and what is not finite as text."""
+    """What JSON can hold; masks as 0s and 1s, other arrays as lists with their type, and what is not finite as a
+    string."""
     if isinstance(value, np.ndarray) and value.ndim == 1 and value.dtype == bool:
         return {"mask": write_genotype(value)}
     if isinstance(value, np.ndarray) and value.dtype.kind in "biufU":
@@ -245,7 +250,7 @@ def _plain(value: Any) -> Any:
     if plain is None or isinstance(plain, str | int | float):
         return plain
     raise TypeError(
-        f"a journal holds numbers, texts and arrays of them, but the problem gave a {type(value).__name__}."
+        f"a journal holds numbers, strings and arrays of them, but the problem returned a {type(value).__name__}."
     )
 
 
@@ -264,7 +269,7 @@ def _unplain(value: Any) -> Any:
 
 
 def covered(intervals: Sequence[tuple[float, float]]) -> np.ndarray:
-    """How much of the time before the end of each interval the intervals cover together, the longest so far."""
+    """For each interval, how much of the time before its end the intervals so far cover together."""
     order = sorted(range(len(intervals)), key=lambda i: intervals[i][0])
     merged: list[list[float]] = []
     for i in order:

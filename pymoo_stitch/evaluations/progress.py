@@ -1,4 +1,4 @@
-"""How far a search is, for who waits for it."""
+"""How far a search is, as a progress bar."""
 
 import sys
 import weakref
@@ -16,8 +16,8 @@ from .budget import max_evals
 
 
 class Progress:
-    """On standard error: real evaluations, how long one takes, the time that is left, and beside it the hypervolume and the
-    workers' utilisation."""
+    """On standard error: real evaluations, how long one takes, the time that is left, and beside it the hypervolume and
+    the workers' utilisation."""
 
     def __init__(self, algorithm: Algorithm):
         limit = max_evals(algorithm.termination)
@@ -30,7 +30,7 @@ class Progress:
         self._shown: tuple[Any, str] = None, ""
 
     def show(self, real: int, is_replayed: bool = False) -> None:
-        """Show that so many evaluations are done; the last ones took no time if they are replayed."""
+        """Show that this many evaluations are done; replayed ones took no time."""
         if self._progress.is_due():
             self._note()
         self._progress.update(real - self._real, at_once=is_replayed)
@@ -41,7 +41,7 @@ class Progress:
         if algorithm is None:
             return
         if algorithm.opt is not None and len(algorithm.opt):
-            if self._shown[0] is not algorithm.opt:  # a hypervolume takes time, and changes with a generation only
+            if self._shown[0] is not algorithm.opt:  # a hypervolume takes time, and changes only with a generation
                 value = hypervolume(algorithm)
                 self._shown = algorithm.opt, "" if value is None else f"{value:.4f}"
             notes["hypervolume"] = self._shown[1]
@@ -61,7 +61,8 @@ def _runner(algorithm: Algorithm) -> Runner | None:
 
 
 def hypervolume(algorithm: Algorithm) -> float | None:
-    """That of the front so far: normalised by the problem if it says how, by its known front otherwise, if it has one."""
+    """The hypervolume of the front so far, normalised by the problem if it can, else by its known front, if it has
+    one."""
     problem, f = algorithm.problem, algorithm.opt.get("F")
     if hasattr(problem, "normalize"):
         return Hypervolume(ref_point=np.ones(problem.n_obj)).do(problem.normalize(f)) if len(f) else 0.0

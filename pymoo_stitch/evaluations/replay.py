@@ -1,4 +1,4 @@
-"""What a journal holds and the run has not seen yet."""
+"""The part of a journal that the run has not reached yet."""
 
 from collections import deque
 from collections.abc import Iterable, Mapping
@@ -35,11 +35,11 @@ class Replay:
 
     @property
     def next_request(self) -> int:
-        """The number of the request that was answered next."""
+        """The number of the request that is answered next."""
         return self._rows[0].request
 
     def result(self, request: int) -> Mapping[str, Any] | None:
-        """What a request was answered with, if it was."""
+        """The answer to a request, if the journal has one."""
         return self._results.get(request) if self._rows else None
 
     def notes(self) -> list[Mapping[str, Any]]:
@@ -61,5 +61,5 @@ class Replay:
         found = "; ".join(differences(self._written_with, versions())) or "the versions of the libraries are the same"
         return JournalError(
             f"{self._path} does not fit this run: request {self.next_request:,} was for another genotype. What is "
-            f"evaluated must depend on nothing but the seed ({found})."
+            f"evaluated must depend on the seed alone ({found})."
         )

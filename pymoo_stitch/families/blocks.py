@@ -36,8 +36,8 @@ def stages(network: Network, names: Sequence[str] | None = None) -> list[Stage]:
     found = _numbered(network, along) if names is None else _named(network, along, names)
     if not found:
         raise ValueError(
-            f"no blocks are found in {network.name}: no numbered module with a residual inside ends in a tensor through "
-            "which everything passes. Name its blocks: blocks={'" + network.name + "': ['module', …]}."
+            f"no blocks are found in {network.name}: no numbered module with a residual inside ends in a tensor "
+            "through which everything passes. Name its blocks: blocks={'" + network.name + "': ['module', …]}."
         )
     taps = {tap.name: tap for tap in network.taps}
     groups: list[list[tuple[int, Tap]]] = []
@@ -83,8 +83,8 @@ def _named(network: Network, along: set[str], names: Sequence[str]) -> list[Foun
             raise ValueError(f"{name!r} is a tap of {network.name}, not a module with taps of its own.")
         if own[-1] not in along:
             raise ValueError(
-                f"{name!r} is no block of {network.name}: its last tensor, {own[-1]}, does not lie on every path from the "
-                "input to the output. Name the module at whose end the paths have met."
+                f"{name!r} is no block of {network.name}: its last tensor, {own[-1]}, does not lie on every path from "
+                "the input to the output. Name the module at whose end the paths have met."
             )
         found.append((places[0], own[-1]))
     if found != sorted(found):

@@ -13,9 +13,9 @@ from ..supernet import Subnetwork
 
 
 def fvcore_cost(subnetwork: Subnetwork) -> int:
-    """The cost of a subnetwork for one sample as fvcore's `FlopCountAnalysis` counts: multiply-adds, and besides for each
-    value that a layer, group or instance norm reads 5 (4 if it has no weight), a batch norm 2 (1), an adaptive average
-    pooling 1; for each value that a bilinear interpolation or a grid sampler gives 4, a nearest one 1.
+    """The cost of a subnetwork for one sample as fvcore's `FlopCountAnalysis` counts: multiply-adds, and besides for
+    each value that a layer, group or instance norm reads 5 (4 if it has no weight), a batch norm 2 (1), an adaptive
+    average pooling 1; for each value that a bilinear interpolation or a grid sampler gives 4, a nearest one 1.
 
     One habit is not followed: attention as a single operator, of which fvcore knows nothing, is counted as the two
     matrix products that it stands for."""
@@ -56,7 +56,8 @@ def _size(node: Node) -> int:
 
 @cache
 def _beside_in_stitch(link: Link) -> int:
-    """What a link's stitch costs beside its multiply-adds: most are one linear layer, and others are read as networks."""
+    """What a link's stitch costs beside its multiply-adds: most are one linear layer, and others are read as
+    networks."""
     if is_direct(link) and (KINDS[link.kind].affine or isinstance(build_stitch(link), nn.Identity)):
         return 0
     graph = Network.from_module(build_stitch(link), torch.zeros(1, *link.source.shape), name="stitch")

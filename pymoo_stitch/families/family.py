@@ -1,5 +1,5 @@
-"""Families ([SN]): networks of one design and different size, stitched fast-to-slow at the ends of their blocks, and the
-list of networks that this gives.
+"""Families ([SN]): networks of one design and different size, stitched fast-to-slow at the ends of their blocks, and
+the list of networks that this gives.
 
 A family is a supernet with particular links. What it adds is the list: few enough networks to evaluate them all, in the
 order of their cost, one of which is chosen by a number."""
@@ -28,9 +28,9 @@ MOST = 100_000
 
 
 class Family(Space):
-    """The networks of a supernet whose links lead fast-to-slow: each network alone, an *anchor*, and all that begin in one
-    and end in a dearer one. Networks have ids from 0, in the order of cost; of equal cost, those with fewer stitches
-    first, then in the order of their genotypes.
+    """The networks of a supernet whose links lead fast-to-slow: each network alone, an *anchor*, and all that begin in
+    one and end in a more expensive one. Networks have ids from 0, in the order of cost; of equal cost, those with fewer
+    stitches first, then in the order of their genotypes.
 
     >>> import timm
     >>> models = [
@@ -51,9 +51,9 @@ class Family(Space):
     beyond the last id counts back from there. So codes that differ in a bit that matters little are networks of similar
     cost. The *open* space, with every combination of links, is the family's `supernet`.
 
-    :param supernet: whose links lead from cheaper to dearer networks. Those of kind `identity` are no stitches: they are
-        switched on in every network that uses a stitch, where it meets them, and in no anchor.
-    :param chains: whether networks with several stitches, one behind another, are listed. By default they are if some
+    :param supernet: whose links lead from cheaper to more expensive networks. Those of kind `identity` are no stitches:
+        they are switched on in every network that uses a stitch, where it meets them, and in no anchor.
+    :param chains: whether networks with several stitches, one after another, are listed. By default they are if some
         link joins networks that are not neighbours in cost, as `pairs="all"` makes them.
     """
 
@@ -67,7 +67,7 @@ class Family(Space):
         if not steps or min(steps) < 1:
             wrong = next((link for link, step in zip(_stitches(supernet), steps, strict=True) if step < 1), None)
             raise ValueError(
-                f"a family's links lead from a cheaper network to a dearer one, but {wrong} does not."
+                f"a family's links lead from a cheaper network to a more expensive one, but {wrong} does not."
                 if wrong
                 else "a family needs links, and this supernet has none. Use Family.build, or family_links."
             )
@@ -99,7 +99,7 @@ class Family(Space):
 
         :param networks, example_input, normalize, output, progress: as in `Supernet.build`.
         :param window, stride, pairs, kind, blocks: as in `family_links`.
-        :param final_norm: False leaves out the norm behind the last block in all networks but the anchors, as the
+        :param final_norm: False leaves out the norm after the last block in all networks but the anchors, as the
             published code of [SN] does; for comparisons with it.
         """
         check_options(pairs, kind)
@@ -110,7 +110,7 @@ class Family(Space):
             links += [_around_final_norm(network, _stages(network, blocks)[-1]) for network in imported]
         return cls(Supernet(imported, links), chains=pairs == "all")
 
-    # ------------------------------------------------------------------------------------------------------ the networks
+    # ----------------------------------------------------------------------------------------------------- the networks
 
     def __len__(self) -> int:
         return len(self.genotypes)
@@ -128,12 +128,12 @@ class Family(Space):
         return int(id)
 
     def at_most(self, multiply_adds: float) -> int:
-        """The id of the dearest network that costs at most that."""
+        """The id of the most expensive network that costs at most that."""
         return dearest(self.costs, multiply_adds)
 
     @cached_property
     def anchors(self) -> dict[str, int]:
-        """The id of each network alone, by its name, from the cheapest to the dearest."""
+        """The id of each network alone, by its name, from the cheapest to the most expensive."""
         alone = {name: x.tobytes() for name, x in self.supernet.references.items()}
         ids = {x.tobytes(): id for id, x in enumerate(self.genotypes)}
         return {network.name: ids[alone[network.name]] for network in _by_cost(self.supernet.networks)}
@@ -160,16 +160,16 @@ class Family(Space):
         """Read a file that `save` wrote. It is data: nothing in it is executed."""
         return cls(Supernet.load(path))
 
-    # ------------------------------------------------------------------------------------------------------------- fitting
+    # ---------------------------------------------------------------------------------------------------------- fitting
 
     def fit(self, images: Any, **options: Any) -> FitReport:
-        """Fit the stitches, by default by least squares: `Supernet.fit`. To which degree variance is restored is chosen by the
-        listed networks."""
+        """Fit the stitches, by default by least squares: `Supernet.fit`. To which degree variance is restored is chosen
+        by the listed networks."""
         return self.supernet.fit(images, **{"genotypes": self.genotypes} | options)
 
     def finetune(self, images: Any, **options: Any) -> FitReport:
-        """[SN]: train all stitches together, at each step in one of the listed networks, taught by the dearest anchor as
-        it was before.
+        """[SN]: train all stitches together, at each step in one of the listed networks, taught by the most expensive
+        anchor as it was before.
 
         :param images: as in `Supernet.fit`.
         :param options: those of `fitting.finetune`, lr being 1e-3; `networks=0.1` trains the networks too.
@@ -177,7 +177,7 @@ class Family(Space):
         teacher = self.genotypes[list(self.anchors.values())[-1]]
         return self.supernet.finetune(images, **{"genotypes": self.genotypes, "teacher": teacher, "lr": 1e-3} | options)
 
-    # ----------------------------------------------------------------------------------------------------------- as a space
+    # ------------------------------------------------------------------------------------------------------- as a space
 
     @property
     def basis(self) -> Supernet:
@@ -199,8 +199,8 @@ class Family(Space):
         x = np.asarray(x)
         if x.shape != (self.n_var,) or not np.isin(x, (0, 1)).all():
             raise ValueError(
-                f"a genotype of this family is {self.n_var} booleans, but {x.tolist()} is given. Those of its supernet are "
-                "selected by family.supernet.subnetwork(x)."
+                f"a genotype of this family is {self.n_var} booleans, but {x.tolist()} is given. Those of its supernet "
+                "are selected by family.supernet.subnetwork(x)."
             )
         number = 0
         for parity in np.bitwise_xor.accumulate(x.astype(bool)):
@@ -229,7 +229,7 @@ class Family(Space):
         """A name for what the networks of this family compute, weights included, and for their order."""
         return digest([np.packbits(self.genotypes, axis=1), self.supernet.digest()], size=32)
 
-    # ------------------------------------------------------------------------------------------------------------- printing
+    # --------------------------------------------------------------------------------------------------------- printing
 
     def __str__(self) -> str:
         """A table of all networks, and what they take together."""
@@ -255,7 +255,7 @@ def _route(subnetwork: Subnetwork) -> str:
     return ", ".join(map(str, links)) if links else ends[0]
 
 
-# --------------------------------------------------------------------------------------------------------------- listing
+# -------------------------------------------------------------------------------------------------------------- listing
 
 
 def _listed(supernet: Supernet, chains: bool) -> list[Subnetwork]:
@@ -273,8 +273,8 @@ def _listed(supernet: Supernet, chains: bool) -> list[Subnetwork]:
         found.append(supernet.subnetwork(x | around & supernet.subnetwork(x | around).active) if used else plain)
         if len(found) > MOST:
             raise ValueError(
-                f"this supernet has more than {MOST:,} networks, too many to list. Use chains=False, a smaller window, a "
-                "larger stride, or search it: StitchProblem(supernet, task)."
+                f"this supernet has more than {MOST:,} networks, too many to list. Use chains=False, a smaller window, "
+                "a larger stride, or search it: StitchProblem(supernet, task)."
             )
         if used and not chains:
             return

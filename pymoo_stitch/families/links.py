@@ -12,7 +12,7 @@ def _by_cost(networks: Iterable[Network]) -> list[Network]:
     return sorted(networks, key=lambda network: network.cost)
 
 
-# ----------------------------------------------------------------------------------------------------------------- links
+# ---------------------------------------------------------------------------------------------------------------- links
 
 
 def family_links(
@@ -24,16 +24,16 @@ def family_links(
     kind: str = "linear",
     blocks: Mapping[str, Sequence[str]] | None = None,
 ) -> list[Link]:
-    """[SN]: links from the ends of a cheaper network's blocks to what the blocks of a dearer one read.
+    """[SN]: links from the ends of a cheaper network's blocks to what the blocks of a more expensive one read.
 
     Networks of one stage and equal depth: windows of `window` blocks at every `stride`-th block; each block of a window
     is joined with each other of the same window, those of one window share a stitch, and two blocks that are in several
     windows together belong to the first. Networks of several stages: the same inside each stage but the last, and only
-    from a block to later ones. Stages of unequal depth: block i of the dearer network, of L₂ blocks, goes with block
-    ⌊i·L₁/L₂⌋ of the cheaper one, if that is an earlier one; links from one block share a stitch.
+    from a block to later ones. Stages of unequal depth: block i of the more expensive network, of L₂ blocks, goes with
+    block ⌊i·L₁/L₂⌋ of the cheaper one, if that is an earlier one; links from one block share a stitch.
 
     :param networks: of the same number of stages, alike in layout and size.
-    :param pairs: `"neighbours"`: each network with the next dearer one. `"all"`: with every dearer one.
+    :param pairs: `"neighbours"`: each network with the next more expensive one. `"all"`: with every more expensive one.
     :param kind: what the stitches are made of.
     :param blocks: for networks whose blocks are not found, the names of the modules that are blocks, by the network's
         name: see `families.stages`.
@@ -99,13 +99,13 @@ def _check_alike(found: Mapping[str, Sequence[Stage]]) -> None:
             if not are_alike(a.ends[0], b.ends[0]):
                 forms = [f"{tap.layout} {tap.shape}" for tap in (a.ends[0], b.ends[0])]
                 raise ValueError(
-                    f"stage {number} of {first} is {forms[0]} and of {name} {forms[1]}. The networks of a family are alike "
-                    "in layout and size; others are joined by Supernet.build(…, resize=True)."
+                    f"stage {number} of {first} is {forms[0]} and of {name} {forms[1]}. The networks of a family are "
+                    "alike in layout and size; others are joined by Supernet.build(…, resize=True)."
                 )
 
 
 def _around_final_norm(network: Network, last: Stage) -> Link:
-    """A link from what the norm behind the last block reads to what it gives."""
+    """A link from what the norm after the last block reads to what it gives."""
     nodes = {node.name: node for node in network.varying}
     behind = list(nodes)[list(nodes).index(last.ends[-1].name) + 1 :]
     for name in behind:

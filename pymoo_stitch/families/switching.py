@@ -18,7 +18,8 @@ class Switchable(nn.Module):
     selected. To select another allocates and copies no weights, so that it can be done between any two batches.
 
     What a subnetwork needs to run is written when it is first selected, which takes as long as `Subnetwork.module()`
-    without its copies; after that to select it is to look it up. For that it holds on to the subnetworks and their space.
+    without its copies; after that to select it is to look it up. For that it holds on to the subnetworks and their
+    space.
 
     >>> supernet = get_problem("digits").space
     >>> network = Switchable([supernet.subnetwork(x) for x in supernet.references.values()])
@@ -29,7 +30,7 @@ class Switchable(nn.Module):
     >>> network(torch.rand(5, 1, 8, 8)).shape
     torch.Size([5, 10])
 
-    :param subnetworks: of one space, by their ids; those of a list are numbered. The dearest is selected first.
+    :param subnetworks: of one space, by their ids; those of a list are numbered. The most expensive is selected first.
     :param device: where the weights are held; the CPU by default. `to(device)` moves them as those of any module.
     """
 
@@ -66,13 +67,13 @@ class Switchable(nn.Module):
     def select(self, id: int) -> "Switchable":
         """Run this subnetwork from now on."""
         if isinstance(id, bool) or id not in self._subnetworks:
-            raise KeyError(f"there is no network {id!r} in this module; there are {_some(self.ids)}.")
+            raise KeyError(f"there is no network {id!r} in this module; choose from {_some(self.ids)}.")
         self._selected = id
         self._program()
         return self
 
     def at_most(self, multiply_adds: float) -> "Switchable":
-        """Run the dearest subnetwork that costs at most that from now on."""
+        """Run the most expensive subnetwork that costs at most that from now on."""
         return self.select(self.ids[dearest(self.costs, multiply_adds)])
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -115,7 +116,8 @@ def _check(subnetworks: Sequence[Subnetwork]) -> None:
         if subnetwork.retrained or subnetwork.norms:
             what = "stitches" if subnetwork.retrained else "statistics"
             raise ValueError(
-                f"{subnetwork!r} has {what} of its own since it was fitted alone, and shares none. Use its own module()."
+                f"{subnetwork!r} has {what} of its own since it was fitted alone, and shares none. Use its own "
+                "module()."
             )
 
 

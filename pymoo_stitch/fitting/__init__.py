@@ -1,9 +1,9 @@
 """Stitches get their weights.
 
-In: a supernet and images. Out: stitches with weights, and a `FitReport` (of `supernet`, which saves it with them) with their
-errors on images kept back. To *fit* is to make each stitch give the tensor that it stands for; to *finetune* is to train all of them together, in subnetworks; to
-*retrain* is to train those of one subnetwork, as copies; to *recalibrate* is to compute the statistics of its batch norms
-again, as copies.
+In: a supernet and images. Out: stitches with weights, and a `FitReport` (of `supernet`, which saves it with them) with
+their errors on images kept back. To *fit* is to make each stitch reproduce the tensor that it replaces; to *finetune*
+is to train all of them together, in subnetworks; to *retrain* is to train those of one subnetwork, as copies; to
+*recalibrate* is to compute the statistics of its batch norms again, as copies.
 
 May import: `util`, `network`, `stitches`, `supernet`.
 """

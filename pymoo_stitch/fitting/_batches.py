@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 
 HELD_OUT = 64
-"""How many images at most are kept from fitting to measure the stitches on."""
+"""The most images that are kept back from fitting, to measure the stitches on."""
 EVERY = 8
-"""One in so many is kept, so that there must be as many."""
+"""One in this many is kept back, so there must be at least as many."""
 
 PURPOSE = "a batch that stitches are to be fitted on"
 
@@ -28,9 +28,9 @@ class Data:
     """Batches of images on a device, from whatever a user gives, with some kept back and a progress bar.
 
     Of a dataset, images all over it are kept back; of batches, every eighth image until there are enough. Without
-    `samples` there is one pass in the order given; with it a dataset is shuffled, and shown again until that many images
-    were seen. `seen` and `held_out` are complete when the batches are used up; `expected` is how many images one pass will
-    show, if that is known."""
+    `samples` there is one pass in the order given; with it a dataset is shuffled, and shown again until that many
+    images were seen. `seen` and `held_out` are complete when the batches are used up; `expected` is how many images one
+    pass will show, if that is known."""
 
     def __init__(
         self,
@@ -128,8 +128,8 @@ def take(dataset: Dataset, indices: Sequence[int], limits: ImageLimits, purpose:
 
 
 def checked(item: Any, limits: ImageLimits, purpose: str) -> Batch:
-    """A batch, with labels or without, as floats and labels; a ValueError, which begins with what the batch is for, if the
-    networks cannot take it."""
+    """A batch, with labels or without, as floats and labels; a ValueError, which begins with what the batch is for, if
+    the networks cannot take it."""
     x, y = (item[0], item[1] if len(item) > 1 else None) if isinstance(item, (tuple, list)) else (item, None)
     if wrong := limits.broken_by(x):
         raise ValueError(f"{purpose} {wrong}")
@@ -159,8 +159,8 @@ def _check_number(number: int) -> None:
         raise ValueError("no images are given to fit the stitches on.")
     if number < EVERY:
         raise ValueError(
-            f"only {number} image{'s are' if number > 1 else ' is'} given to fit the stitches on, but one in {EVERY} is kept "
-            f"back to measure them. Give {EVERY} or more; some hundreds are better."
+            f"only {number} image{'s are' if number > 1 else ' is'} given to fit the stitches on, but one in {EVERY} "
+            f"is kept back to measure them. Give {EVERY} or more; some hundreds are better."
         )
 
 
@@ -177,7 +177,7 @@ def warn_of_mixed_inputs(supernet: "Supernet") -> None:
     if inside and others:
         warnings.warn(
             f"{', '.join(inside)} normalise{'s' * (len(inside) == 1)} images in the graph, and {', '.join(others)} "
-            f"take{'s' * (len(others) == 1)} them as the module does: all get the same images. If that is not what you want, "
-            "import all networks with normalize=….",
+            f"take{'s' * (len(others) == 1)} them as the module does: all get the same images. If that is not what you "
+            "want, import all networks with normalize=….",
             stacklevel=4,
         )

@@ -1,4 +1,5 @@
-"""Running the nodes of a supernet one by one: its networks as they are, or one subnetwork with stitches that can learn."""
+"""Running the nodes of a supernet one by one: its networks as they are, or one subnetwork with stitches that can
+learn."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -89,7 +90,7 @@ class Execution:
         stitches: Modules,
         before: Mapping[int, torch.Tensor] | None = None,
     ) -> torch.Tensor:
-        """What a subnetwork gives; gradients reach the stitches, through the networks behind them.
+        """A subnetwork's output; gradients reach the stitches, through the networks after them.
 
         :param before: what `before_stitches` returned for these images, so that it is not computed again.
         """
@@ -101,7 +102,8 @@ class Execution:
         return mean([made[i] for i in subnetwork.results])
 
     def before_stitches(self, subnetwork: "Subnetwork", images: torch.Tensor) -> dict[int, torch.Tensor]:
-        """What no stitch comes before, of what is read by stitches and by steps after them: the same whatever the stitches."""
+        """The tensors before any stitch that are read by stitches or by steps after them. They do not depend on the
+        stitches."""
         after, steps = subnetwork.after_stitches(), list(subnetwork.steps())
         read = {*subnetwork.results, *(i for step in steps if step.id in after for i in step.reads.values())}
         first = [step for step in steps if step.id not in after]

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def random_genotype(supernet: "Supernet", rng: np.random.Generator) -> np.ndarray:
-    """A genotype as a search meets them: [G]'s initial density or up to eight times that, the output uniform."""
+    """A genotype such as a search meets: [G]'s initial density or up to eight times that, the output uniform."""
     density = min(0.5, supernet.density * 2 ** rng.uniform(0, 3))
     x = rng.random(supernet.n_var) < density
     references = list(supernet.references.values())

@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 POSITIONS = 16
 ROWS = 1_024
-"""Where there are few images, more than `POSITIONS` of each are used, for so many rows."""
+"""Where there are few images, more than `POSITIONS` of each are used, to get this many rows."""
 PIECE = 8_000_000
-"""Images go through the networks as many at a time as have tensors of so many bytes: the C library keeps such blocks, and gives
-larger ones back to the system every time."""
+"""As many images go through the networks at a time as have tensors of this many bytes: the C library keeps such
+blocks, and returns larger ones to the system every time."""
 HELD_OUT_ROWS = 512
 """How many rows of the images kept back are looked at."""
 TRIED_IMAGES, MOST_STITCHES = 16, 8
-"""The degree is chosen on so many images at most, by half as many subnetworks with so many stitches at most."""
+"""The degree is chosen on at most this many images, by half as many subnetworks with at most this many stitches."""
 
 
 def least_squares(
@@ -45,27 +45,27 @@ def least_squares(
     device: torch.device | str | None = None,
     progress: bool | None = None,
 ) -> FitReport:
-    """Solve for each affine stitch what minimises the mean squared error between its output and the original tensor, then
-    restore the variance that this takes away.
+    """Find the weights of each affine stitch that minimise the mean squared error between its output and the original
+    tensor, then restore the variance that this takes away.
 
     Least squares predicts means: the output of a stitch varies less than the tensor it replaces, and each stitch after
     another loses more. So every output channel is scaled around its mean by R²^(−degree/2), where R² is the fraction of
     the variance that is left on images kept back. Degree 1 restores all of it, 0 nothing.
 
-    One pass accumulates, in float64, the Gram matrices of the taps that are read, each once for all its links, and their
-    products with the targets. Memory is 8·C² bytes for each tap of C channels that a link reads, 8·C·D bytes for each pair of
-    taps, and 512 rows of each tap of the images kept back, but no activations beyond a batch. Where a dataset has so few samples n
-    that it is no more memory, the samples are kept instead, 4·n·(C+D) bytes; if they are fewer than channels, the smaller system
-    of n equations is solved.
+    One pass accumulates, in float64, the Gram matrices of the taps that are read, each once for all its links, and
+    their products with the targets. Memory is 8·C² bytes for each tap of C channels that a link reads, 8·C·D bytes for
+    each pair of taps, and 512 rows of each tap of the images kept back, but no activations beyond a batch. Where a
+    dataset has so few samples n that it is no more memory, the samples are kept instead, 4·n·(C+D) bytes; if they are
+    fewer than channels, the smaller system of n equations is solved.
 
     :param images: a tensor of images, a Dataset, or a DataLoader or another iterable of batches. Labels are ignored.
     :param batch_size: how many images go through the networks at a time at most.
-    :param positions: how many positions of each image are used at most, the same for all images. By default 16, and more
-        where a dataset has fewer than 64 images to show.
-    :param ridge: added to each variance, as a fraction of the mean variance of the tap. By default the one is chosen, for each
-        stitch, that is best on the images kept back.
-    :param restore: the degree, from 0 to 1. By default one of 0, 0.5 and 1 is chosen: that with which random subnetworks come
-        nearest to the ensemble on the images kept back.
+    :param positions: how many positions of each image are used at most, the same for all images. By default 16, and
+        more where a dataset has fewer than 64 images to show.
+    :param ridge: added to each variance, as a fraction of the mean variance of the tap. By default the one is chosen,
+        for each stitch, that is best on the images kept back.
+    :param restore: the degree, from 0 to 1. By default one of 0, 0.5 and 1 is chosen: that with which random
+        subnetworks come nearest to the ensemble on the images kept back.
     :param genotypes: the subnetworks to choose the degree by, instead of random ones.
     """
     if restore is not None and not 0 <= restore <= 1:
@@ -132,8 +132,8 @@ def least_squares(
 
 
 def _are_few(links: Sequence[Link], images: int | None, positions: int) -> bool:
-    """Whether the rows of links that share a stitch, in float32, will take no more memory than products in float64, of links that
-    lead both ways."""
+    """Whether the rows of links that share a stitch, in float32, will take no more memory than products in float64, of
+    links that lead both ways."""
     return images is not None and images * sum(n_rows(link, positions) for link in links) <= 3 * channels_read(links[0])
 
 
@@ -146,7 +146,8 @@ def _tried(held_out: torch.Tensor, seen: int) -> torch.Tensor:
 def _examples(
     supernet: "Supernet", genotypes: Sequence[np.ndarray] | np.ndarray | None, number: int
 ) -> "list[Subnetwork]":
-    """Subnetworks with a few stitches, all of them affine, of those given or at random; fewer if there are not so many."""
+    """Subnetworks with a few stitches, all of them affine, of those given or at random; fewer if there are not so
+    many."""
     rng = np.random.default_rng(0)
     found: dict[str, Subnetwork] = {}
     for _ in range(1_000):

@@ -1,4 +1,4 @@
-"""Fitting: each stitch on its own gives, as nearly as it can, the tensor that it stands for."""
+"""Fitting: each stitch on its own reproduces, as well as it can, the tensor that it replaces."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -28,7 +28,7 @@ def fit(
 ) -> FitReport:
     """Fit the stitches of a supernet; see `Supernet.fit`."""
     if method is not None and method not in METHODS:
-        raise ValueError(f"there is no method {method!r} of fitting; there are {', '.join(METHODS)}.")
+        raise ValueError(f"there is no method {method!r} of fitting; choose from {', '.join(METHODS)}.")
     warn_of_mixed_inputs(supernet)
     learning = [link for link in supernet.links if learns(supernet.stitches[link.stitch])]
     others = [link.stitch for link in learning if not KINDS[link.kind].affine]

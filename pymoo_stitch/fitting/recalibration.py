@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Recalibration:
-    """`shifts` tells for each batch norm, by network and name, how far the mean of what it reads had moved: the root mean
-    square over its channels, in standard deviations of the network's own statistics."""
+    """`shifts` tells for each batch norm, by network and name, how far the mean of what it reads had moved: the root
+    mean square over its channels, in standard deviations of the network's own statistics."""
 
     shifts: dict[str, float]
     samples: int
@@ -116,8 +116,8 @@ def _run(
     stitches: Modules,
     images: torch.Tensor,
 ) -> Iterator[torch.Tensor]:
-    """Run a batch up to one batch norm after the other: what each of them reads. Before the next, `steps` holds it with its
-    new statistics."""
+    """Run a batch up to one batch norm after the other: what each of them reads. Before the next, `steps` holds it with
+    its new statistics."""
     readers = Counter(subnetwork.results) + Counter(i for step in steps.values() for i in step.reads.values())
     made: dict[int, torch.Tensor] = {}
     for id, step in list(steps.items()):

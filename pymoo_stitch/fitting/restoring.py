@@ -1,4 +1,4 @@
-"""The variance that least squares takes away, given back."""
+"""Restores the variance that least squares takes away."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 DEGREES = (0.0, 0.5, 1.0)
 """What is tried where the degree is to be chosen."""
 LEAST = 1e-4
-"""No R² is taken to be smaller."""
+"""The smallest R² that is used."""
 PRIOR = 32
-"""A channel's R² is drawn towards that of the whole stitch as if by so many more rows."""
+"""A channel's R² is drawn towards that of the whole stitch, as if by this many more rows."""
 
 
 def adapter_of(stitch: nn.Module) -> Any:
@@ -28,8 +28,8 @@ def adapter_of(stitch: nn.Module) -> Any:
 
 def remaining_variance(given: torch.Tensor, expected: torch.Tensor, centred: bool = True) -> torch.Tensor:
     """For each channel R², the fraction of the variance of what was expected that is left in what was given, rows
-    [n, D]; at least `LEAST`, at most 1, and 1 where nothing varies. Without `centred` the mean square takes the place of the
-    variance."""
+    [n, D]; at least `LEAST`, at most 1, and 1 where nothing varies. Without `centred` the mean square takes the place
+    of the variance."""
     left, whole = (
         (rows - rows.mean(0) if centred else rows).square().mean(0, dtype=torch.float64) for rows in (given, expected)
     )
@@ -41,7 +41,8 @@ def remaining_variance(given: torch.Tensor, expected: torch.Tensor, centred: boo
 
 
 class Restoration:
-    """Stitches whose outputs are scaled around their means, channel by channel, by R²^(−degree/2), to any degree and back.
+    """Stitches whose outputs are scaled around their means, channel by channel, by R²^(−degree/2), to any degree and
+    back.
 
     :param fitted: for each name of a stitch R² and the mean output, both [D].
     """
@@ -65,8 +66,8 @@ class Restoration:
     def choose(
         self, execution: Execution, subnetworks: "Sequence[Subnetwork]", batches: Sequence[torch.Tensor]
     ) -> None:
-        """Restore to that degree with which subnetworks come nearest to the ensemble on batches of images; without
-        subnetworks, or where all are as far, to degree 1."""
+        """Restore to the degree with which subnetworks come nearest to the ensemble on batches of images; without
+        subnetworks, or where all are equally far, to degree 1."""
         supernet = execution.supernet
         ensemble = supernet.subnetwork(list(supernet.references.values())[-1])
         expected = [execution.run(ensemble, batch, self.stitches) for batch in batches]
@@ -87,9 +88,9 @@ class Restoration:
 
 
 def distance(output: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:
-    """How far class scores are from others, whatever their scale: the mean divergence of class probabilities after each image's
-    scores are scaled to vary over classes as those expected do. (Else divergence would prefer whatever is less sure.) Of a
-    single score, the mean squared difference."""
+    """How far class scores are from others, whatever their scale: the mean divergence of class probabilities after each
+    image's scores are scaled to vary over classes as those expected do. (Else divergence would prefer whatever is less
+    sure.) Of a single score, the mean squared difference."""
     if output.shape[1] == 1:
         return (output - expected).square().mean()
     spread, wanted = (scores.std(1, keepdim=True) for scores in (output, expected))

@@ -71,8 +71,8 @@ class KeptRows:
 class Samples:
     """What the stitches of links are fitted to, from batch to batch.
 
-    Of a tap x and a tap y that it leads to, sums of x, y, x xᵀ and x yᵀ are kept, each once however many links use it. Where
-    links that share a stitch have few rows, the rows themselves are kept.
+    Of a tap x and a tap y that it leads to, sums of x, y, x xᵀ and x yᵀ are kept, each once however many links use it.
+    Where links that share a stitch have few rows, the rows themselves are kept.
 
     :param groups: the links that share a stitch, for each stitch.
     :param are_few: says of such links whether their rows are kept.
@@ -147,7 +147,7 @@ def source_rows(link: Link, stitch: Any, source: torch.Tensor, positions: int) -
 
 
 def target_rows(link: Link, target: torch.Tensor, positions: int) -> torch.Tensor:
-    """What it is to give, for the same positions."""
+    """What it should return, for the same positions."""
     plain = is_direct(link) or link.target.layout is Layout.VECTOR
     return _rows(target if plain else as_image(target, link.target), link, link.target, positions)
 

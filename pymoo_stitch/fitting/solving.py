@@ -11,17 +11,17 @@ import torch
 RIDGES = (1e-6, 1e-3, 1e-2, 1e-1)
 """What is tried where the ridge is to be chosen."""
 TRIED = 64
-"""A ridge is chosen by so many output channels at most."""
+"""A ridge is chosen by at most this many output channels."""
 AMPLE = 100
-"""With so many samples per channel the smallest ridge is as good as any."""
+"""With this many samples per channel the smallest ridge is as good as any."""
 SAFE = 1e-2
 """From this ridge on, what is added to the variances is far above the rounding errors of products in float32."""
 BLOCK = 256
 
 
 class Equations(ABC):
-    """What the weight of least squared error solves, for n samples of x [C] and y [D]: a positive matrix with some penalty,
-    whose factors are kept for the next call.
+    """What the weight of least squared error solves, for n samples of x [C] and y [D]: a positive matrix with some
+    penalty, whose factors are kept for the next call.
 
     :param variance: the mean variance of the channels of x; a ridge is a fraction of it.
     """
@@ -39,8 +39,8 @@ class Equations(ABC):
         """Its lower triangle."""
 
     def _solve(self, rows: torch.Tensor, ridge: float) -> torch.Tensor:
-        """The rows times the inverse of the matrix with its penalty. (Triangular systems with rows on the left take two thirds
-        of the time of columns on the right.)"""
+        """The rows times the inverse of the matrix with its penalty. (Triangular systems with rows on the left take
+        two thirds of the time of columns on the right.)"""
         if ridge not in self._factors:
             self._factors[ridge] = _factor(self._matrix(rows.dtype), _penalty(self._variance, ridge))
         factor = self._factors[ridge]
@@ -63,8 +63,8 @@ class NormalEquations(Equations):
 
 
 class RowEquations(Equations):
-    """From the samples themselves, rows of x [n, C] and y [n, D]: the smaller of two systems, C×C, or n×n where there are fewer
-    samples than channels. Where the ridge is below `SAFE`, in float64."""
+    """From the samples themselves, rows of x [n, C] and y [n, D]: the smaller of two systems, C×C, or n×n where there
+    are fewer samples than channels. Where the ridge is below `SAFE`, in float64."""
 
     def __init__(self, x: torch.Tensor, y: torch.Tensor):
         super().__init__(x.shape[0], x.shape[1], x.square().mean(dtype=torch.float64))
@@ -117,8 +117,8 @@ def pool(parts: Sequence[Moments]) -> Moments:
 
 
 def choose_ridge(equations: Equations, x: torch.Tensor, y: torch.Tensor) -> float:
-    """The ridge with which the least is missed of samples kept back, rows of x [m, C] and y [m, D], deviations from the
-    means that the equations were made with. Where there are samples in plenty it is the smallest."""
+    """The ridge with the smallest error on samples kept back, rows of x [m, C] and y [m, D], deviations from the
+    means that the equations were made with. Where there are plenty of samples it is the smallest."""
     if equations.n >= AMPLE * equations.channels:
         return RIDGES[0]
     outputs = slice(None, None, -(-y.shape[1] // TRIED))
@@ -127,7 +127,7 @@ def choose_ridge(equations: Equations, x: torch.Tensor, y: torch.Tensor) -> floa
         weight = equations.weight(ridge, outputs).to(x.dtype)
         missed = (x @ weight.T - y[:, outputs]).square().sum().item()
         if missed > least:
-            break  # what is missed falls with the ridge, then rises
+            break  # the error falls with the ridge, then rises
         best, least = ridge, missed
     return best
 
@@ -145,8 +145,8 @@ def solve_rows(
 def solve_factors(
     x: torch.Tensor, y: torch.Tensor, ridge: float = 1e-6, centred: bool = True
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """The same weight [D, C], never written down: the product of the second factor [D, n] and the first [n, C], whose rows
-    are orthonormal, for fewer samples n than channels; and the bias."""
+    """The same weight [D, C], never written down: the product of the second factor [D, n] and the first [n, C], whose
+    rows are orthonormal, for fewer samples n than channels; and the bias."""
     n, channels = x.shape
     mean_x, mean_y = (x.mean(0), y.mean(0)) if centred else (x.new_zeros(channels), y.new_zeros(y.shape[1]))
     left, scales, down = torch.linalg.svd(x - mean_x, full_matrices=False)
@@ -156,7 +156,7 @@ def solve_factors(
 
 
 def _penalty(variance: torch.Tensor, ridge: float) -> torch.Tensor:
-    """Never nothing: directions that do not vary would be divided by rounding errors."""
+    """Never 0: otherwise directions that do not vary would be divided by rounding errors."""
     return torch.where(variance > 0, max(ridge, 1e-12) * variance, torch.ones_like(variance))
 
 

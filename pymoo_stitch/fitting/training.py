@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ..supernet import Subnetwork, Supernet
 
 
-# ------------------------------------------------------------------------------------------------------------------ adam
+# ----------------------------------------------------------------------------------------------------------------- adam
 
 
 def adam(
@@ -39,8 +39,8 @@ def adam(
     seed: int = 0,
     progress: bool | None = None,
 ) -> FitReport:
-    """[G] 4: minimise the sum over stitches of the mean squared error between a stitch's output and the original tensor,
-    by Adam, for stitches of any kind.
+    """[G] 4: minimise the sum over stitches of the mean squared error between a stitch's output and the original
+    tensor, by Adam, for stitches of any kind.
 
     Every link's gradient is computed as soon as its two taps are there, so that the activations of one link, not of
     all, are in memory.
@@ -98,14 +98,14 @@ def finetune(
     seed: int = 0,
     progress: bool | None = None,
 ) -> FitReport:
-    """[SN]: at each step select a random subnetwork and train the stitches it uses, so that stitches behind one another
+    """[SN]: at each step select a random subnetwork and train the stitches it uses, so that stitches after one another
     learn to live with each other's errors. The networks stay as they are, unless `networks` is given.
 
     :param genotypes: select one of these at each step, all equally often; of those in which there is nothing to train,
         none is selected.
-    :param networks: train the parameters of the networks as well, at this part of `lr`; the published code does so for
-        hierarchical networks at a tenth. The supernet then has networks of its own: those it was made of stay as they
-        are. Statistics of batch norms are not trained.
+    :param networks: train the parameters of the networks as well, at this fraction of `lr`; the published code does so
+        for hierarchical networks at a tenth. The supernet then has networks of its own: those it was made of stay as
+        they are. Statistics of batch norms are not trained.
     :param teacher: the genotype of the subnetwork to learn from, its networks as they are before training; by default
         their ensemble.
     :param samples: how many images are shown in all; fewer images than that are shown several times.
@@ -114,7 +114,7 @@ def finetune(
     """
     warn_of_mixed_inputs(supernet)
     if isinstance(networks, bool) or networks < 0:
-        raise ValueError(f"networks is a part of lr, such as 0.1, but is {networks}.")
+        raise ValueError(f"networks is a fraction of lr, such as 0.1, but is {networks}.")
     device = torch.device(device or "cpu")
     lessons = _Lessons(supernet, teacher, labels, distillation, device)
     execution = Execution(supernet, device, learning=True) if networks else lessons.execution
@@ -200,8 +200,8 @@ def _train(
     lr: float,
     networks: float = 0.0,
 ) -> FitReport:
-    """Train stitches, and whatever learns in the execution's networks at that part of `lr`, in the subnetwork chosen at each
-    step."""
+    """Train stitches, and whatever learns in the execution's networks at that fraction of `lr`, in the subnetwork
+    chosen at each step."""
     start = time.perf_counter()
     stitches.to(data.device)
     groups: list[dict[str, Any]] = [
@@ -259,12 +259,12 @@ def _random_subnetwork(supernet: "Supernet", rng: np.random.Generator) -> "Subne
     raise ValueError("no random genotype uses a stitch: is any link on a path to the output?")
 
 
-# ---------------------------------------------------------------------------------------------------------- common parts
+# --------------------------------------------------------------------------------------------------------- common parts
 
 
 @contextmanager
 def _learning(stitches: nn.ModuleDict, names: Iterable[str]) -> Iterator[None]:
-    """Stitches of these names in training mode inside; all in eval mode and on the CPU behind it, whatever happens."""
+    """Stitches of these names in training mode inside; all in eval mode and on the CPU after it, whatever happens."""
     for name in names:
         stitches[name].train()
     try:

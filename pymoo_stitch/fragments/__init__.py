@@ -1,7 +1,7 @@
 """Networks put together from pieces of others, without training ([SF]).
 
-In: networks, and some images without labels. Out: a `Pool` of their fragments, `Chain`s of these, the published search for
-them, and all chains as a space (`ChainSpace`).
+In: networks, and some images without labels. Out: a `Pool` of their fragments, `Chain`s of these, the published search
+for them, and all chains as a space (`ChainSpace`).
 
 May import: `util`, `network`, `stitches`, `supernet`, `fitting`, `task`.
 """

@@ -26,8 +26,8 @@ Prefix = tuple[tuple[int, bool], ...]
 class Beginnings:
     """Computes what beginnings of chains give for some images, and fits the stitches in them, each on the chain so far.
 
-    What is computed is kept for the chains that begin likewise, as long as there is room; what each fragment reads in its
-    own network is kept always. A copy in another process begins with nothing, and computes the same.
+    What is computed is kept for the chains that begin likewise, as long as there is room; what each fragment reads in
+    its own network is kept always. A copy in another process begins with nothing, and computes the same.
 
     :param fragments: those of a pool, in its order.
     :param joints: how fragments are joined.
@@ -50,7 +50,8 @@ class Beginnings:
         self._forget()
 
     def prefix(self, beginning: Sequence[Fragment], restitch: bool = False) -> Prefix:
-        """A beginning by its fragments; with `restitch` also those that follow one another in their network are stitched."""
+        """A beginning by its fragments; with `restitch` also those that follow one another in their network are
+        stitched."""
         before = [None, *beginning]
         return tuple(
             (self._place[fragment], previous is not None and (restitch or not follows(previous, fragment)))
@@ -67,8 +68,8 @@ class Beginnings:
         return float(values[0, 1] / math.sqrt(norm)) if norm > 0 and math.isfinite(norm) else 0.0
 
     def stitch(self, prefix: Prefix, source: torch.Tensor | None = None) -> nn.Module:
-        """The stitch before the last fragment of a beginning, fitted; `source` is what the chain gives before it, if that is
-        known."""
+        """The stitch before the last fragment of a beginning, fitted; `source` is what the chain gives before it, if
+        that is known."""
         stitch = self._recent.get(("stitch", prefix)) or self._stitches.get(prefix)
         if stitch is None:
             source = self._output(prefix[:-1]) if source is None else source
@@ -146,8 +147,8 @@ class Beginnings:
         return output
 
     def _remember(self, prefix: Prefix, output: torch.Tensor) -> None:
-        """Keep of a network's own tensor at a cut its kernel, and what stitches that lead there are to give: all tokens, or
-        those without the class token, which a stitch from another layout makes itself."""
+        """Keep of a network's own tensor at a cut its kernel, and what stitches that lead there are to give: all
+        tokens, or those without the class token, which a stitch from another layout makes itself."""
         self._kernels[prefix] = kernel(output)
         place, tap = prefix[-1][0] + 1, self.fragments[prefix[-1][0]].last
         if tap is None or not output.isfinite().all():

@@ -35,8 +35,8 @@ class Joints:
         return channels * target.channels * math.prod(target.positions if is_direct(link) else target.grid or ())
 
     def rank(self, link: Link) -> int | None:
-        """How many dimensions are enough for a stitch between vectors: it is fitted to one for each image, and wide ones would
-        make it a huge matrix of low rank. None where a whole matrix is smaller than its two factors."""
+        """How many dimensions are enough for a stitch between vectors: it is fitted to one for each image, and wide
+        ones would make it a huge matrix of low rank. None where a whole matrix is smaller than its two factors."""
         rank, channels, given = self.n_images, channels_read(link), link.target.channels
         is_less = rank * (channels + given) < channels * given
         return rank if link.target.layout is Layout.VECTOR and is_less else None

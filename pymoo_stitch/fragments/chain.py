@@ -1,4 +1,4 @@
-"""Chains: fragments one behind another, as a network ([SF])."""
+"""Chains: fragments one after another, as a network ([SF])."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Chain(Subnetwork):
-    """Fragments of a pool one behind another. Whatever needs no stitch is known at once; stitches are fitted, one after
+    """Fragments of a pool one after another. Whatever needs no stitch is known at once; stitches are fitted, one after
     another on the chain so far, when they are first asked for."""
 
     space: "Pool"
@@ -105,14 +105,14 @@ class Chain(Subnetwork):
     def retrain(self, images: Any, **options: Any) -> Any:
         """A chain takes no training: a ValueError that says what to do instead."""
         raise ValueError(
-            "the stitches of a chain are fitted in closed form to the images of its pool, and not trained. Make a pool with "
-            "more images or bias=True, or train chain.module() as any other module."
+            "the stitches of a chain are fitted in closed form to the images of its pool, and not trained. Make a pool "
+            "with more images or bias=True, or train chain.module() as any other module."
         )
 
     def fused(self, name: str = "chain") -> Network:
-        """The chain as a network of its own, batch norms folded into the convolutions before them, and each stitch fused
-        into the layers behind it where that is exact: see `fusing.fused`. Its `difference` is that from `module()` on two
-        images."""
+        """The chain as a network of its own, batch norms folded into the convolutions before them, and each stitch
+        fused into the layers after it where that is exact: see `fusing.fused`. Its `difference` is that from
+        `module()` on two images."""
         found = fused(folded(as_network(self, name)))
         images = self.space.images[:2]
         with torch.no_grad():

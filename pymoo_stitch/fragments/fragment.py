@@ -1,4 +1,4 @@
-"""Networks cut into fragments at the tensors where a linear map can be fused into the layers behind ([SF])."""
+"""Networks cut into fragments at the tensors where a linear map can be fused into the layers after ([SF])."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -32,8 +32,8 @@ class Fragment:
 
     @cached_property
     def nodes(self) -> tuple[Node, ...]:
-        """The nodes it needs, in their order, the last giving what it gives. One that is made of weights alone may be in
-        several fragments."""
+        """The nodes it needs, in their order, the last giving what it gives. One that is made of weights alone may be
+        in several fragments."""
         needed = {self.network.output if self.last is None else self.last.name}
         start = None if self.first is None else self.first.name
         nodes = []
@@ -50,7 +50,7 @@ class Fragment:
 
     @cached_property
     def parameters(self) -> int:
-        """How many numbers it holds, with each batch norm behind a convolution folded into it. Those of other norms are
+        """How many numbers it holds, with each batch norm after a convolution folded into it. Those of other norms are
         four for each channel: running statistics count, as they do in a file; a normalisation of the input does not."""
         own = {node.name: node for node in self.nodes if node.path is not None}
         folded = {norm: name for norm, name in foldable(self.network).items() if norm in own}
@@ -86,8 +86,8 @@ def follows(first: Fragment, second: Fragment) -> bool:
 
 def fusible_cuts(network: Network) -> list[Tap]:
     """The taps at which a network is cut, in order: every path from the input to the output passes through one of them,
-    and what reads it is one linear layer or one or more convolutions, none with groups. Views and dropouts between a tap
-    and its readers are looked through; where a tensor is flattened to a vector, the vector is the tap."""
+    and what reads it is one linear layer or one or more convolutions, none with groups. Views and dropouts between a
+    tap and its readers are looked through; where a tensor is flattened to a vector, the vector is the tap."""
     taps = {tap.name: tap for tap in network.taps}
     layouts = infer_layouts(network.nodes, network.input_shape)
     readers: dict[str, list[Node]] = {}
@@ -96,7 +96,7 @@ def fusible_cuts(network: Network) -> list[Tap]:
             readers.setdefault(name, []).append(node)
 
     def layers(name: str) -> Iterator[tuple[Node, str]]:
-        """Who reads a tap, and by which name: behind views, unless a view is a tap itself."""
+        """Who reads a tap, and by which name: after views, unless a view is a tap itself."""
         for node in readers.get(name, ()):
             if node.name not in taps and network.is_alias(node):
                 yield from layers(node.name)
@@ -119,8 +119,8 @@ def fusible_cuts(network: Network) -> list[Tap]:
 
 
 def input_channels(node: Node, weights: Mapping[str, torch.Tensor]) -> int | None:
-    """How many channels a linear layer or a convolution without groups reads; None for any other node, and where its weight
-    is computed."""
+    """How many channels a linear layer or a convolution without groups reads; None for any other node, and where its
+    weight is computed."""
     if node.op not in (LINEAR, *CONVOLUTIONS) or not isinstance(node.args[1], Weight):
         return None
     groups = node.args[6] if len(node.args) > 6 else node.kwargs.get("groups", 1)

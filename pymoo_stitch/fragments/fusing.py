@@ -1,4 +1,4 @@
-"""Subnetworks as plain networks, and their stitches fused into the layers behind them ([SF])."""
+"""Subnetworks as plain networks, and their stitches fused into the layers after them ([SF])."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -31,7 +31,7 @@ STITCHES = "stitches"
 
 
 def as_network(subnetwork: Subnetwork, name: str) -> Network:
-    """A subnetwork with one output as a network of its own. Its nodes are named as those they come from, behind their
+    """A subnetwork with one output as a network of its own. Its nodes are named as those they come from, after their
     network's name."""
     if len(subnetwork.results) > 1:
         raise ValueError(f"{subnetwork} is an ensemble: only what has one network's output becomes a network.")
@@ -67,7 +67,7 @@ def as_network(subnetwork: Subnetwork, name: str) -> Network:
 
 
 def folded(network: Network) -> Network:
-    """The same with each batch norm behind a convolution folded into it."""
+    """The same with each batch norm after a convolution folded into it."""
     pairs, by_name = foldable(network), {node.name: node for node in network.nodes}
     gone = {*pairs, *pairs.values()}
     kept = {name for node in network.nodes if node.name not in gone for name in node.weights()}
@@ -84,9 +84,10 @@ def folded(network: Network) -> Network:
 
 
 def fused(network: Network) -> Network:
-    """The same with each stitch that is one linear map fused into the layers that read it, where that is exact: with W of a
-    layer and A of the stitch, W·A along the input channels of all of them. A bias is fused into linear layers and
-    convolutions without padding: at a border of zeros it would be missing. What resizes or pools before the map stays."""
+    """The same with each stitch that is one linear map fused into the layers that read it, where that is exact: with W
+    of a layer and A of the stitch, W·A along the input channels of all of them. A bias is fused into linear layers and
+    convolutions without padding: at a border of zeros it would be missing. What resizes or pools before the map
+    stays."""
     weights = dict(network.weights)
     nodes = {node.name: node for node in network.nodes}
     for stitch in reversed(network.nodes):  # the second of two factors before the first

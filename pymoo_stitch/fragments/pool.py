@@ -30,22 +30,24 @@ class Pool(Space):
     >>> chain.module()(torch.rand(5, 1, 8, 8)).shape
     torch.Size([5, 10])
 
-    A chain begins with a network's first fragment and ends with a network's last. Fragments that follow one another in their network
-    are joined as they were, all others by a linear map of the channels, fitted in closed form: it turns what the chain gives so far
-    into what the fragment reads in its own network, for the same images. What a chain so far gives is kept for
-    the chains that begin as it does, as long as there is room; copies in other processes begin with nothing, and compute the same.
+    A chain begins with a network's first fragment and ends with a network's last. Fragments that follow one another in
+    their network are joined as they were, all others by a linear map of the channels, fitted in closed form: it turns
+    what the chain gives so far into what the fragment reads in its own network, for the same images. What a chain so
+    far gives is kept for the chains that begin as it does, as long as there is room; copies in other processes begin
+    with nothing, and compute the same.
 
-    As a space, a pool has the chain itself as the genotype, spelled out: for each of its fragments the place in the pool,
-    counted from 1, in binary, and whether there is a stitch before it. Most genotypes spell no chain, so that a search needs a
-    `ChainSpace`.
+    As a space, a pool has the chain itself as the genotype, spelled out: for each of its fragments the place in the
+    pool, counted from 1, in binary, and whether there is a stitch before it. Most genotypes spell no chain, so that a
+    search needs a `ChainSpace`.
 
     :param networks: one or more with equal input and output shapes and different names.
     :param images: N×…, without labels, as the networks take them. ([SF]: 32)
     :param bias: stitches are affine maps, with a bias. It improves them, yet not all of them can be fused then.
     :param positions: how many positions of each image are used at most to fit a stitch.
-    :param ridge: added to each variance, as a fraction of the mean variance. Small: what it takes away accumulates along a
-        chain, each stitch being fitted to what the chain before it gives.
-    :param memory: how many bytes of tensors and stitches are kept at most, besides what each fragment reads in its own network.
+    :param ridge: added to each variance, as a fraction of the mean variance. Small: what it takes away accumulates
+        along a chain, each stitch being fitted to what the chain before it gives.
+    :param memory: how many bytes of tensors and stitches are kept at most, besides what each fragment reads in its own
+        network.
     """
 
     networks: tuple[Network, ...] = ()
@@ -65,7 +67,8 @@ class Pool(Space):
         check_networks(self.networks, "pool")
         if positions < 1 or ridge < 0 or memory < 0:
             raise ValueError(
-                f"positions must be at least 1, ridge and memory at least 0, but they are {positions}, {ridge} and {memory}."
+                f"positions must be at least 1, ridge and memory at least 0, but they are {positions}, {ridge} and "
+                f"{memory}."
             )
         in_unit = any(network.takes_unit_images for network in self.networks)
         if wrong := ImageLimits(self.networks[0].input_shape, in_unit).broken_by(images):
@@ -84,7 +87,7 @@ class Pool(Space):
     def __getitem__(self, network: str) -> tuple[Fragment, ...]:
         """The fragments of a network, by its name."""
         if network not in self._by_network:
-            raise KeyError(f"there is no network {network!r} in the pool; there are {', '.join(self._by_network)}.")
+            raise KeyError(f"there is no network {network!r} in the pool; choose from {', '.join(self._by_network)}.")
         return self._by_network[network]
 
     def joins(self, first: Fragment, second: Fragment) -> bool:
@@ -95,7 +98,7 @@ class Pool(Space):
         """The CKA, without bias, of what a beginning of a chain gives and what a fragment reads in its own network."""
         return self.beginnings.similarity(beginning, candidate)
 
-    # ------------------------------------------------------------------------------------------------------------ chains
+    # ----------------------------------------------------------------------------------------------------------- chains
 
     def chain(
         self,
@@ -105,11 +108,11 @@ class Pool(Space):
         x: np.ndarray | None = None,
         active: np.ndarray | None = None,
     ) -> Chain:
-        """The network that these fragments are, one behind another.
+        """The network that these fragments are, one after another.
 
         :param restitch: also put a stitch between fragments that follow one another in their network.
-        :param x, active: the genotype of another space that selects this chain, and which of its variables matter; where there
-            is none, the chain spelled out.
+        :param x, active: the genotype of another space that selects this chain, and which of its variables matter;
+            where there is none, the chain spelled out.
         """
         return Chain(self, self._checked(fragments), restitch, x, active)
 
@@ -141,7 +144,7 @@ class Pool(Space):
                 raise ValueError(f"{second} cannot follow {first}: no stitch leads from {ends}.")
         return given
 
-    # -------------------------------------------------------------------------------------------------------- as a space
+    # ------------------------------------------------------------------------------------------------------- as a space
 
     @property
     def basis(self) -> "Pool":
@@ -182,7 +185,8 @@ class Pool(Space):
 
     @cached_property
     def max_cost(self) -> int:
-        """The multiply-adds of all fragments, each with the dearest stitch before it: more than those of any chain."""
+        """The multiply-adds of all fragments, each with the most expensive stitch before it: more than those of any
+        chain."""
 
         def dearest_stitch(second: Fragment) -> int:
             links = [self.joints.link(first, second) for first in self.fragments if self.joins(first, second)]

@@ -1,4 +1,5 @@
-"""The published search for chains: depth first, led by how alike a chain's output is to what a fragment is used to read."""
+"""The published search for chains: depth first, led by how alike a chain's output is to what a fragment is used to
+read."""
 
 import math
 from collections import deque
@@ -21,7 +22,8 @@ RANKINGS = {
     "parameters": lambda pool, beginning, fragment: fragment.parameters,
     "cost": lambda pool, beginning, fragment: fragment.cost,
 }
-"""By what candidates are ranked, the least first; yours are added as functions of the pool, the chain so far and the candidate."""
+"""By what candidates are ranked, the least first; yours are added as functions of the pool, the chain so far and the
+candidate."""
 
 
 def search_chains(
@@ -29,9 +31,10 @@ def search_chains(
 ) -> Iterator[tuple[Chain, float]]:
     """Chains and their scores, as they are found, always in the same order ([SF]).
 
-    A chain grows by one fragment at a time, not used before, the next of its network among the candidates. Of all that can
-    follow, the best `k` are tried, the best first, each with all that can follow it before the next. The score is the
-    product over all joins of the CKA between what the chain gives so far and what the fragment reads in its own network.
+    A chain grows by one fragment at a time, not used before, the next of its network among the candidates. Of all that
+    can follow, the best `k` are tried, the best first, each with all that can follow it before the next. The score is
+    the product over all joins of the CKA between what the chain gives so far and what the fragment reads in its own
+    network.
 
     >>> pool = Pool(get_problem("digits").space.networks, torch.rand(32, 1, 8, 8))
     >>> for chain, score in search_chains(pool, k=1, start=pool["residual"][0]):
@@ -40,7 +43,8 @@ def search_chains(
 
     :param threshold: what scores less is not pursued.
     :param length: how many fragments a chain has at most; the last place is for a network's last fragment.
-    :param by: how candidates are ranked: by `"cka"`, the largest first, or by `"parameters"` or `"cost"`, the least first.
+    :param by: how candidates are ranked: by `"cka"`, the largest first, or by `"parameters"` or `"cost"`, the least
+        first.
     :param start: the fragment to begin with; all first ones by default, one after another.
     """
     if k < 1 or length < 1:
@@ -87,8 +91,8 @@ class Composed:
 def compose(
     networks: Iterable[Network], images: torch.Tensor, *, count: int = 8, head: nn.Module | None = None, **options: Any
 ) -> list[Composed]:
-    """Networks made for images, on the fly, and their predictions ([SF]): chains that `search_chains` finds, with stitches
-    fitted on these very images, which need no labels; the highest score first.
+    """Networks made for images, on the fly, and their predictions ([SF]): chains that `search_chains` finds, with
+    stitches fitted on these very images, which need no labels; the highest score first.
 
     >>> images = torch.rand(32, 1, 8, 8)
     >>> best, *others = compose(get_problem("digits").space.networks, images)

@@ -14,15 +14,15 @@ from .pool import Pool
 
 
 class ChainSpace(Space):
-    """At the end of each fragment a switch: the chain goes on with the next fragment of the same network, or with another
-    fragment through a stitch. A genotype has one boolean per such *jump*, and behind them one for each network but the
-    first, which says where the chain starts. A switch takes the first of its jumps whose variable is 1, and goes on in the
-    same network if none is; so the all-zero genotype is the first network, untouched.
+    """At the end of each fragment a switch: the chain goes on with the next fragment of the same network, or with
+    another fragment through a stitch. A genotype has one boolean per such *jump*, and after them one for each network
+    but the first, which says where the chain starts. A switch takes the first of its jumps whose variable is 1, and
+    goes on in the same network if none is; so the all-zero genotype is the first network, untouched.
 
-    Every genotype is a chain: a jump to a fragment that the chain has used already, or from which it could not come to an
-    end, is passed over; a chain that cannot go on in its network, because it has been there or has no room, ends with that
-    network's last fragment, or with the first of another that it can be joined to. Variables that are passed over are not
-    active.
+    Every genotype is a chain: a jump to a fragment that the chain has used already, or from which it could not come to
+    an end, is passed over; a chain that cannot go on in its network, because it has been there or has no room, ends
+    with that network's last fragment, or with the first of another that it can be joined to. Variables that are passed
+    over are not active.
 
     >>> pool = Pool(get_problem("digits").space.networks, torch.rand(32, 1, 8, 8))
     >>> space = ChainSpace(pool)
@@ -34,12 +34,12 @@ class ChainSpace(Space):
     Chain(residual[0] → inverted[3] inverted[4], 1 stitch, 350,272 multiply-adds)
 
     :param pool: whose fragments are put together.
-    :param candidates: to how many fragments a chain can jump from each: those whose inputs are the most similar, by CKA in
-        the networks as they are, to what the fragment gives.
-    :param length: how many fragments a chain has at most, not less than each network has; by default 16, or as many as the
-        longest network has.
-    :param include: chains, such as `search_chains` finds, all of whose jumps are possible then, and with which every search
-        begins: the first of each initial population.
+    :param candidates: to how many fragments a chain can jump from each: those whose inputs are the most similar, by CKA
+        in the networks as they are, to what the fragment gives.
+    :param length: how many fragments a chain has at most, not less than each network has; by default 16, or as many as
+        the longest network has.
+    :param include: chains, such as `search_chains` finds, all of whose jumps are possible then, and with which every
+        search begins: the first of each initial population.
     """
 
     def __init__(self, pool: Pool, *, candidates: int = 4, length: int | None = None, include: Iterable[Chain] = ()):
@@ -55,8 +55,8 @@ class ChainSpace(Space):
         include = list(include)
         if wrong := [chain for chain in include if not isinstance(chain, Chain)]:
             raise TypeError(
-                f"include is a list of chains, but {wrong[0]!r} is among them. Of what search_chains finds, take the first of "
-                "each pair: [chain for chain, score in search_chains(pool)]."
+                f"include is a list of chains, but {wrong[0]!r} is among them. Of what search_chains finds, take the "
+                "first of each pair: [chain for chain, score in search_chains(pool)]."
             )
         if any(chain.space is not pool for chain in include):
             raise ValueError("a chain to include is of another pool.")
@@ -117,7 +117,7 @@ class ChainSpace(Space):
         return target.is_end or (len(chain) < self.length - 1 and target not in chain)
 
     def _may_jump(self, chain: Sequence[Fragment], target: Fragment) -> bool:
-        """Whether the chain has room for a fragment, and comes to an end behind it."""
+        """Whether the chain has room for a fragment, and comes to an end after it."""
         if not self._has_room(chain, target):
             return False
         longer = [*chain, target]
@@ -136,7 +136,8 @@ class ChainSpace(Space):
                 x[numbers[source, target]] = True
             elif target != self._ends[source]:
                 raise ValueError(
-                    f"{chain} jumps from {source} to {target}, which no genotype does. Make the space with include=[chain]."
+                    f"{chain} jumps from {source} to {target}, which no genotype does. Make the space with "
+                    "include=[chain]."
                 )
         if start := self._starts.index(chain.fragments[0]):
             x[len(self.jumps) + start - 1] = True
@@ -175,7 +176,7 @@ def _jumps(chain: Chain) -> list[tuple[Fragment, Fragment]]:
 
 
 def _end_behind(pool: Pool, fragment: Fragment) -> Fragment | None:
-    """The last fragment with which a chain can end behind a fragment, that of its own network if possible."""
+    """The last fragment with which a chain can end after a fragment, that of its own network if possible."""
     ends = [pool[fragment.network.name][-1], *(end for end in pool.fragments if end.is_end)]
     return next((end for end in ends if pool.joins(fragment, end)), None)
 

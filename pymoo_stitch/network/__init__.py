@@ -1,7 +1,7 @@
 """A trained module becomes a verified graph.
 
-In: a `torch.nn.Module` and an example of its input. Out: a `Network`, nodes and weights as data, verified against the module,
-and its taps, the tensors inside it that a stitch can read or replace.
+In: a `torch.nn.Module` and an example of its input. Out: a `Network`, nodes and weights as data, verified against the
+module, and its taps, the tensors inside it that a stitch can read or replace.
 
 May import: `util`.
 """

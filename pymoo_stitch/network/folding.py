@@ -41,7 +41,7 @@ def _are_weights(arguments: Sequence[Any]) -> bool:
 
 
 def fold(convolution: Node, norm: Node, weights: Mapping[str, torch.Tensor]) -> tuple[Node, dict[str, torch.Tensor]]:
-    """A convolution and the batch norm behind it as one convolution, and its weights."""
+    """A convolution and the batch norm after it as one convolution, and its weights."""
 
     def value(argument: Weight | None, default: float, like: torch.Tensor) -> torch.Tensor:
         return torch.full_like(like, default) if argument is None else weights[argument.name].double()

@@ -14,16 +14,18 @@ def _overloads(names: str) -> set[torch._ops.OpOverload]:
 
 
 _UNCHANGED = _overloads("""
-    abs.default addcmul.default adaptive_avg_pool2d.default add.Scalar add.Tensor avg_pool2d.default bmm.default cat.default clamp.default
-    conv1d.default conv2d.default conv2d.padding div.Scalar div.Tensor elu.default exp.default gelu.default
-    group_norm.default index.Tensor hardsigmoid.default hardswish.default hardtanh.default layer_norm.default leaky_relu.default
-    linear.default matmul.default max_pool2d.default mean.dim mul.Scalar mul.Tensor neg.default pad.default pow.Tensor_Scalar
-    relu.default roll.default scaled_dot_product_attention.default sigmoid.default silu.default softmax.int softplus.default
-    sqrt.default stack.default sub.Scalar sub.Tensor sum.dim_IntList tanh.default upsample_bilinear2d.vec
+    abs.default addcmul.default adaptive_avg_pool2d.default add.Scalar add.Tensor avg_pool2d.default bmm.default
+    cat.default clamp.default conv1d.default conv2d.default conv2d.padding div.Scalar div.Tensor elu.default
+    exp.default gelu.default group_norm.default index.Tensor hardsigmoid.default hardswish.default
+    hardtanh.default layer_norm.default leaky_relu.default linear.default matmul.default max_pool2d.default
+    mean.dim mul.Scalar mul.Tensor neg.default pad.default pow.Tensor_Scalar relu.default roll.default
+    scaled_dot_product_attention.default sigmoid.default silu.default softmax.int softplus.default sqrt.default
+    stack.default sub.Scalar sub.Tensor sum.dim_IntList tanh.default upsample_bilinear2d.vec
     upsample_nearest2d.vec
 """)
 _VIEWS = _overloads(
-    "expand.default permute.default select.int slice.Tensor split.Tensor split_with_sizes.default squeeze.dim transpose.int unbind.int unsqueeze.default view.default"
+    "expand.default permute.default select.int slice.Tensor split.Tensor split_with_sizes.default squeeze.dim "
+    "transpose.int unbind.int unsqueeze.default view.default"
 ) | {operator.getitem}
 _IN_PLACE = {
     getattr(getattr(aten, f"{operator}_"), overload): getattr(getattr(aten, operator), overload)

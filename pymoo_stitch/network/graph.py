@@ -117,8 +117,9 @@ _RESHAPES = ("aten.reshape.default", "aten.view.default", "aten._unsafe_view.def
 
 
 def for_empty_batches(node: Node) -> Node:
-    """The same node, as torch can export it where the batch may be empty: a size of -1 in a reshape is written out, since it
-    cannot be inferred from no values, and pooling to one position is the mean that it is, without a look at the strides."""
+    """The same node, as torch can export it where the batch may be empty: a size of -1 in a reshape is written out,
+    since it cannot be inferred from no values, and pooling to one position is the mean that it is, without a look at
+    the strides."""
     if node.op in _RESHAPES and node.shape is not None and -1 in node.args[1]:
         return replace(node, args=(node.args[0], list(node.shape)))
     if node.op == "aten.adaptive_avg_pool2d.default" and list(node.args[1]) == [1, 1]:
@@ -139,8 +140,8 @@ class GraphBuilder:
     weights it uses and no others.
 
     The module's tensors are copies: whatever happens to it later, the networks and stitches it was made from stay as
-    they are. They are on `device` at first and can be moved: tensors that the code makes are on the device of the input. `root` is
-    the module that they are put into, and from which those that are there already are taken."""
+    they are. They are on `device` at first and can be moved: tensors that the code makes are on the device of the
+    input. `root` is the module that they are put into, and from which those that are there already are taken."""
 
     def __init__(self, device: torch.device | str | None = None, root: nn.Module | None = None):
         self.device = torch.device(device or "cpu")
@@ -219,7 +220,7 @@ class GraphBuilder:
 
 
 def _may_overwrite(node: fx.Node) -> bool:
-    """Whether an operation can write its result over its first input: an activation or sum behind an operation that
+    """Whether an operation can write its result over its first input: an activation or sum after an operation that
     makes a new tensor of the same shape which nobody else reads, and which no gradient needs. Networks are written so,
     and without it the module would be slower than the original."""
     if "node" not in node.meta or node.meta["node"].op not in IN_PLACE:
@@ -237,8 +238,8 @@ def run_without_computing(
     """Each node with the fake tensor it gives for `batch` samples, and the multiply-adds that would take.
 
     This is the one place that says what a multiply-add is: half of what `torch.utils.flop_counter` counts, that is
-    products in convolutions, linear layers, matrix products and attention; norms, activations, pooling, interpolation and
-    sums are free."""
+    products in convolutions, linear layers, matrix products and attention; norms, activations, pooling, interpolation
+    and sums are free."""
     with torch.no_grad(), FakeTensorMode(), FlopCounterMode(display=False) as counter:
         fakes = {name: torch.empty_strided(t.shape, t.stride(), dtype=t.dtype) for name, t in weights.items()}
         results: dict[str, Any] = {INPUT: torch.empty(batch, *input_shape)}

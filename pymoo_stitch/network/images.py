@@ -22,7 +22,8 @@ def are_unit_images(images: torch.Tensor) -> bool:
 
 @dataclass(frozen=True)
 class ImageLimits:
-    """What images networks take: of this `shape`, and, if the networks normalise them themselves, `in_unit`, in [0, 1]."""
+    """What images networks take: of this `shape`, and, if the networks normalise them themselves, `in_unit`, in [0,
+    1]."""
 
     shape: tuple[int, ...]
     in_unit: bool
@@ -39,8 +40,8 @@ class ImageLimits:
             return f"has images of {images.dtype}; give float32 (`.float()`) or uint8."
         if tuple(images.shape[1:]) != self.shape:
             return (
-                f"has images of shape {tuple(images.shape[1:])}, but the networks were imported for {self.shape}. Resize and "
-                "crop the images, or import the networks with an example of their size."
+                f"has images of shape {tuple(images.shape[1:])}, but the networks were imported for {self.shape}. "
+                "Resize and crop the images, or import the networks with an example of their size."
             )
         if not len(images):
             return "has no images."
@@ -49,7 +50,7 @@ class ImageLimits:
             return "has images with NaN or infinite values."
         if self.in_unit and not are_unit_images(images):
             return (
-                f"has images with values from {least:.3g} to {most:.3g}, but the networks take images in [0, 1] and normalise "
-                "them themselves."
+                f"has images with values from {least:.3g} to {most:.3g}, but the networks take images in [0, 1] and "
+                "normalise them themselves."
             )
         return None

@@ -81,7 +81,7 @@ def default_name(module: nn.Module) -> str:
 
 
 def default_names(modules: Sequence[nn.Module]) -> list[str]:
-    """The default name of each; those that share one have the number of their parameters behind it: resnet_11_7M."""
+    """The default name of each; those that share one have the number of their parameters after it: resnet_11_7M."""
     names = [default_name(module) for module in modules]
     return [
         f"{name}_{_in_words(sum(p.numel() for p in module.parameters()))}" if names.count(name) > 1 else name
@@ -129,7 +129,7 @@ def _is_free(name: str) -> bool:
 
 
 def unique_name(name: str, taken: Container[str]) -> str:
-    """The name itself, or with the first number behind it that makes it new."""
+    """The name itself, or with the first number after it that makes it new."""
     number, unique = 1, name
     while unique in taken:
         number += 1
@@ -180,7 +180,7 @@ def _sequence(result: Any) -> Sequence[Any]:
 
 @contextmanager
 def _evaluating(module: nn.Module) -> Iterator[None]:
-    """Eval mode inside, every submodule's own mode again behind it, and every buffer as it was."""
+    """Eval mode inside, every submodule's own mode again after it, and every buffer as it was."""
     modes = [(part, part.training) for part in module.modules()]
     buffers = [(buffer, buffer.detach().clone()) for buffer in module.buffers()]
     module.eval()
@@ -288,8 +288,9 @@ def _export(main: nn.Module, batch: torch.Tensor, name: str) -> torch.export.Exp
                 failures.append(error)
     if isinstance(failures[0], GuardOnDataDependentSymNode):
         raise ValueError(
-            f"{name} cannot be imported: which way it goes depends on the values of its tensors{_where(failures[0])}. A "
-            "graph has no such branch: compute both and choose with torch.where, or keep the one that a trained network takes."
+            f"{name} cannot be imported: which way it goes depends on the values of its tensors{_where(failures[0])}. "
+            "A graph has no such branch: compute both and choose with torch.where, or keep the one that a trained "
+            "network takes."
         ) from failures[0]
     reasons = " and, read as Python code, with ".join(first_lines(failure, 2) for failure in failures)
     raise ValueError(
@@ -380,8 +381,8 @@ def _operator(call: fx.Node) -> str:
 class _Translator:
     """Reads an exported graph from top to bottom. `values` tells what each of its names stands for.
 
-    What is made of weights alone, with the help of an operator that graphs may not use, is computed here, once, and is a
-    weight from then on: the convolution weights of NFNets and BiT ResNets, which a batch norm standardises. What
+    What is made of weights alone, with the help of an operator that graphs may not use, is computed here, once, and is
+    a weight from then on: the convolution weights of NFNets and BiT ResNets, which a batch norm standardises. What
     allowed operators make of weights alone stays in the graph. It costs little, and without it old journals would not
     know their networks again."""
 
@@ -417,8 +418,8 @@ class _Translator:
                 self.values[spec.arg.name] = Weight(self._store(spec.target, tensor, spec.kind is InputKind.PARAMETER))
 
     def _compute(self, calls: Sequence[fx.Node]) -> set[fx.Node]:
-        """Compute what a graph cannot hold and is made of weights alone, and keep as weights what the graph reads of it: as
-        a parameter, if it is made of one, and once, if a module that is called twice computes it twice."""
+        """Compute what a graph cannot hold and is made of weights alone, and keep as weights what the graph reads of
+        it: as a parameter, if it is made of one, and once, if a module that is called twice computes it twice."""
         constants = _made_of_weights(calls, self._tensors)
         computed = _beyond_graphs(constants)
         tensors: dict[fx.Node, Any] = dict(self._tensors)
@@ -469,7 +470,7 @@ class _Translator:
             self.values[call.name] = args[0]
             return
         is_batch_norm = op == "aten._native_batch_norm_legit_no_training.default"
-        if is_batch_norm:  # what batch_norm in eval mode has become; the two statistics behind the result are empty
+        if is_batch_norm:  # what batch_norm in eval mode has become; the two statistics after the result are empty
             op, args, value = "aten.batch_norm.default", (*args[:5], False, *args[5:7], True), value[0]
         elif op == "aten.batch_norm.default":
             args = (*args[:8], True)

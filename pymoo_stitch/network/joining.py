@@ -70,8 +70,8 @@ def check_networks(networks: Sequence[Network], of: str = "supernet") -> None:
     for network in networks:
         if not isinstance(network, Network):
             raise TypeError(
-                f"a {of} is made of Network objects, not of {type(network).__name__}. Import modules with Network.from_module"
-                f"{' or Supernet.build' * (of == 'supernet')}."
+                f"a {of} is made of Network objects, not of {type(network).__name__}. Import modules with "
+                f"Network.from_module{' or Supernet.build' * (of == 'supernet')}."
             )
         check_name(network.name)
     for name, count in Counter(network.name for network in networks).items():
@@ -96,8 +96,8 @@ def _warn_of_different_normalizations(networks: Sequence[Network]) -> None:
     if mixed or len({network.trained.normalization for network in plain}) > 1:
         described = "; ".join("{}: mean {}, std {}".format(n.name, *n.trained.normalization) for n in plain)
         warnings.warn(
-            f"these timm models were trained on images that were normalised ({described}), yet all networks will get the "
-            "same input. Use normalize='timm' to make each one's normalisation part of its graph, and give images in "
-            "[0, 1].",
+            f"these timm models were trained on images that were normalised ({described}), yet all networks will get "
+            "the same input. Use normalize='timm' to make each one's normalisation part of its graph, and give images "
+            "in [0, 1].",
             stacklevel=3,
         )

@@ -15,7 +15,7 @@ class Layout(Enum):
     IMAGE = "image"  # B C H W
     IMAGE_LAST = "image-last"  # B H W C
     TOKENS = "tokens"  # B L C
-    CLASS_TOKENS = "tokens with class token"  # B L C, the positions of an image behind one or more tokens that are none
+    CLASS_TOKENS = "tokens with class token"  # B L C, the positions of an image after one or more tokens that are none
     VECTOR = "vector"  # B C
 
     def channels(self, shape: tuple[int, ...]) -> int:
@@ -64,7 +64,7 @@ class _Inner(Enum):
 
     CHANNELS_LENGTH = "B C L"
     SHUFFLED = "positions or channels rearranged by views: windows, heads, pixels of patches"
-    ROWS = "tokens with all samples behind one another: B·L C"
+    ROWS = "tokens with all samples after one another: B·L C"
     OTHER = "certainly none of the known ones: attention maps and what is computed from them"
 
 
@@ -159,7 +159,7 @@ class _Step:
         return self.tokens() if layout in _TOKENS else layout
 
     def rearranged(self) -> _Found:
-        """What a view makes of a layout that it does not keep. Behind attention it may put the heads back in place, so
+        """What a view makes of a layout that it does not keep. After attention it may put the heads back in place, so
         that nothing is known."""
         known = self.source_shape is not None and self.source not in (None, _Inner.OTHER)
         return _Inner.SHUFFLED if known else None
@@ -217,7 +217,7 @@ RULES = (
         lambda s: s.source,
     ),
     Rule(
-        "a linear layer behind attention gives tokens",
+        "a linear layer after attention gives tokens",
         "ViT",
         lambda s: s.on_last and s.source is None and s.rank == 2,
         _Step.tokens,

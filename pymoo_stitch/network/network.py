@@ -19,7 +19,7 @@ from .operators import GETITEM, is_alias
 class Tap:
     """A tensor inside a network that a stitch can read or replace.
 
-    `name` is the module that makes it, with the operation behind it where that module makes several. `shape` is without
+    `name` is the module that makes it, with the operation after it where that module makes several. `shape` is without
     the batch; `depth` is the fraction of the network's multiply-adds that are spent when it is there; `grid` is the
     height and width of its positions, None where they are no image."""
 
@@ -135,7 +135,7 @@ class Network:
         last_reader = {name: i for i, node in enumerate(self.varying) for name in node.inputs()}
         until, found = last_reader[INPUT], set()
         for i, node in enumerate(self.varying):
-            if until <= i:  # nothing behind this node reads anything before it
+            if until <= i:  # nothing after this node reads anything before it
                 found.add(node.name)
             until = max(until, last_reader.get(node.name, i))
         return tuple(tap for tap in self.taps if tap.name in found)

@@ -19,19 +19,23 @@ _VIEWS_OR_COPIES = """
     lift_fresh_copy.default reshape.default to.dtype type_as.default view.default
 """
 _ARRANGING = """
-    cat.default channel_shuffle.default col2im.default constant_pad_nd.default copy.default flip.default gather.default im2col.default
+    cat.default channel_shuffle.default col2im.default constant_pad_nd.default copy.default flip.default gather.default
+    im2col.default
     index.Tensor index_select.default pad.default pixel_shuffle.default pixel_unshuffle.default reflection_pad2d.default
     repeat.default repeat_interleave.self_int replication_pad2d.default roll.default select_scatter.default
     slice_scatter.default stack.default tile.default topk.default tril.default triu.default
 """
 _PRODUCTS = """
-    addmm.default baddbmm.default bmm.default conv1d.default conv2d.default conv2d.padding conv3d.default conv_transpose2d.input
+    addmm.default baddbmm.default bmm.default conv1d.default conv2d.default conv2d.padding conv3d.default
+    conv_transpose2d.input
     convolution.default einsum.default embedding.default linear.default matmul.default mm.default
     scaled_dot_product_attention.default
 """
 _NORMS_AND_POOLING = """
-    _adaptive_avg_pool2d.default _upsample_bicubic2d_aa.vec _upsample_bilinear2d_aa.vec adaptive_avg_pool1d.default adaptive_avg_pool2d.default adaptive_max_pool2d.default
-    avg_pool1d.default avg_pool2d.default batch_norm.default grid_sampler.default grid_sampler_2d.default group_norm.default
+    _adaptive_avg_pool2d.default _upsample_bicubic2d_aa.vec _upsample_bilinear2d_aa.vec adaptive_avg_pool1d.default
+    adaptive_avg_pool2d.default adaptive_max_pool2d.default
+    avg_pool1d.default avg_pool2d.default batch_norm.default grid_sampler.default grid_sampler_2d.default
+    group_norm.default
     instance_norm.default layer_norm.default max_pool1d.default max_pool2d.default max_pool2d_with_indices.default
     native_group_norm.default native_layer_norm.default rms_norm.default upsample_bicubic2d.vec upsample_bilinear2d.vec
     upsample_nearest2d.vec
@@ -43,21 +47,25 @@ _ACTIVATIONS = """
     softplus.default tanh.default
 """
 _ARITHMETIC = """
-    abs.default add.Scalar add.Tensor addcmul.default bitwise_and.Tensor bitwise_not.default bitwise_or.Tensor clamp.default
+    abs.default add.Scalar add.Tensor addcmul.default bitwise_and.Tensor bitwise_not.default bitwise_or.Tensor
+    clamp.default
     clamp.Tensor clamp_max.default clamp_min.default cos.default cumsum.default div.Scalar div.Tensor div.Tensor_mode
-    eq.Scalar eq.Tensor erf.default exp.default floor.default floor_divide.default fmod.Scalar ge.Scalar gt.Scalar le.Scalar
+    eq.Scalar eq.Tensor erf.default exp.default floor.default floor_divide.default fmod.Scalar ge.Scalar gt.Scalar
+    le.Scalar
     log.default log1p.default logical_and.default logical_not.default lt.Scalar masked_fill.Scalar maximum.default
     minimum.default mul.Scalar mul.Tensor ne.Scalar neg.default pow.Scalar pow.Tensor_Scalar pow.Tensor_Tensor
     reciprocal.default remainder.Scalar round.default rsqrt.default rsub.Scalar sign.default sin.default sqrt.default
     square.default sub.Scalar sub.Tensor where.self
 """
 _REDUCTIONS = """
-    amax.default amin.default argmax.default linalg_vector_norm.default logsumexp.default max.default max.dim mean.default
+    amax.default amin.default argmax.default linalg_vector_norm.default logsumexp.default max.default max.dim
+    mean.default
     mean.dim min.dim prod.dim_int std.correction sum.default sum.dim_IntList var.correction var_mean.correction
 """
 _CONSTANTS = """
     arange.default arange.start arange.start_step fill.Scalar full.default full_like.default linspace.default
-    meshgrid.indexing new_ones.default new_zeros.default ones.default ones_like.default scalar_tensor.default zeros.default
+    meshgrid.indexing new_ones.default new_zeros.default ones.default ones_like.default scalar_tensor.default
+    zeros.default
     zeros_like.default
 """
 _LISTS = (
@@ -95,8 +103,8 @@ FRESH = {
 
 
 def lookup(op: str) -> Callable[..., Any]:
-    """The function behind an operator's name; a ValueError for a name that is not allowed. Views become what also takes a
-    tensor that does not lie in memory as it did in its network: behind a stitch, channels may be last."""
+    """The function behind an operator's name; a ValueError for a name that is not allowed. Views become what also takes
+    a tensor that does not lie in memory as it did in its network: after a stitch, channels may be last."""
     if op == GETITEM:
         return operator.getitem
     if op not in OPERATORS:
@@ -118,7 +126,7 @@ def lookup_in_place(op: str) -> Callable[..., Any]:
 
 
 def is_alias(op: str, args: tuple[Any, ...]) -> bool:
-    """Whether an operator only shows its first input's values anew: a view, a copy, a padding by nothing."""
+    """Whether an operator only shows its first input's values again: a view, a copy, a padding by nothing."""
     return op in _ALIASES or (op == "aten.pad.default" and not any(args[1]))
 
 

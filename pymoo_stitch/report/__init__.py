@@ -5,8 +5,8 @@ In: journals, and the problem that was searched. Out: runs as arrays (`Run`), al
 
 May import: `util`, `network`, `stitches`, `supernet`, `task`, `evaluations`, `algorithms`, `problem`.
 
-Of its modules, `runs`, `comparison` and most of `page` do not import torch. A new plot is listed below and, to be among a report's files, in
-`Report.write`.
+Of its modules, `runs`, `comparison` and most of `page` do not import torch. A new plot is listed below and, to be among
+a report's files, in `Report.write`.
 """
 
 from typing import TYPE_CHECKING

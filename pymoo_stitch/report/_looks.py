@@ -1,7 +1,7 @@
 """How all figures look: colours, styles, text and legends, and the checks of what they are made from.
 
-Nothing here touches pyplot, a window or the settings of matplotlib. Series differ in colour, in lightness, in the shape of
-markers and in the style of lines, so that figures can be read in grey and by the colour-blind."""
+Nothing here touches pyplot, a window or the settings of matplotlib. Series differ in colour, in lightness, in the shape
+of markers and in the style of lines, so that figures can be read in grey and by the colour-blind."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,8 +17,8 @@ from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import text_to_path
 
 PALETTE = ("#0072B2", "#E69F00", "#5B2A86", "#56B4E9", "#009E73", "#CC79A7", "#D55E00")
-"""The colours of Okabe and Ito, in an order in which neighbours differ in lightness; but yellow, which is lost on white, and
-black, which is that of references."""
+"""The colours of Okabe and Ito, in an order in which neighbours differ in lightness; but yellow, which is lost on
+white, and black, which is that of references."""
 
 # What tells series apart besides their colours.
 HATCHES = ("///", "...", "\\\\\\", "xx", "|||", "oo", "---")
@@ -61,7 +61,7 @@ def style_of(number: int) -> dict[str, Any]:
 
 
 def lighter(color: str, part: float) -> tuple[float, float, float]:
-    """The colour with that part of white."""
+    """The colour mixed with this fraction of white."""
     red, green, blue = (part + (1 - part) * value for value in matplotlib.colors.to_rgb(color))
     return red, green, blue
 
@@ -129,7 +129,7 @@ def check_not_empty(given: Mapping, name: str, form: str) -> None:
 
 
 def checked_array(values: Any, name: str) -> np.ndarray:
-    """The values as finite numbers; `name` is what an error calls them."""
+    """The values as finite numbers; `name` stands for them in an error."""
     try:
         array = np.asarray(values, dtype=float)
     except (TypeError, ValueError) as error:

@@ -54,8 +54,8 @@ class CascadePoints:
         if needed <= MEMORY:
             return None
         return (
-            f"Cascades were left out: the references' scores take {needed / 2**30:.1f} GB, and {MEMORY / 2**30:.0f} are "
-            "allowed. Give the task fewer images for selection and test."
+            f"Cascades were left out: the references' scores take {needed / 2**30:.1f} GB, and {MEMORY / 2**30:.0f} "
+            "are allowed. Give the task fewer images for selection and test."
         )
 
     def _bytes(self, split: str) -> int:
@@ -65,9 +65,9 @@ class CascadePoints:
 
     @cached_property
     def plain(self) -> list[Point]:
-        """The cascades of references than which no other and no reference is better and cheaper on the deciding split, by
-        their cost. Of those that are equally good there, all are among them: on other images those that defer more are
-        nearer to what all stages together would answer."""
+        """The cascades of references that no other cascade and no reference beats in both quality and cost on the
+        deciding split, by their cost. Of those that are equally good there, all are kept: on other images those that
+        defer more are nearer to what all stages together would answer."""
         if self.refusal:
             return []
         order = np.lexsort((self._plain.errors, self._plain.costs))
@@ -93,7 +93,7 @@ class CascadePoints:
         scores = self.problem.predictions(self.candidates, self.deciding, self.runner)
         chosen = stitched_instead(scores, JointCosts(self.candidates), range(len(self.references)), baseline)
         cascade = chosen.table.build(0, self.candidates)
-        if not chosen.is_stitched or not isinstance(cascade, Cascade):  # a network alone is judged with its like
+        if not chosen.is_stitched or not isinstance(cascade, Cascade):  # a single network is judged among the networks
             return None
         return self._point(
             cascade, {split: measure_cascade(self.problem, cascade, split, self.runner) for split in self.splits}
@@ -122,15 +122,15 @@ def _followed(problem: StitchProblem, cascade: Cascade, scores: Predictions, sta
 
 
 def _padded(fractions: np.ndarray, n_stages: int) -> list[float]:
-    """For every stage, also where nothing gets to the last ones."""
+    """For every stage, also where no image reaches the last ones."""
     return np.pad(fractions, (0, n_stages - len(fractions))).tolist()
 
 
 def with_new_thresholds(problem: StitchProblem, cascade: Cascade, split: str) -> Cascade:
-    """The same stages, which may have changed since, with thresholds that defer the same fractions of the images of a split
-    as before."""
+    """The same stages, which may have changed since, with thresholds that defer the same fractions of the images of a
+    split as before."""
     if cascade.fractions is None:
-        raise ValueError("this cascade does not know what fractions of images it is to defer: give it fractions=.")
+        raise ValueError("this cascade does not know what fractions of images it should defer: pass fractions=.")
     scores, n_stages = problem.predictions(cascade.stages, split), len(cascade.stages)
     thresholds: list[float] = []
     for number in range(1, n_stages):
@@ -156,7 +156,7 @@ def cascades_document(points: Sequence[Point], problem: StitchProblem) -> dict[s
 
 
 def read_cascade(path: str | os.PathLike, key: str, problem: StitchProblem) -> Cascade | None:
-    """The cascade in a file `cascades.json` whose key begins so; None if there is none."""
+    """The cascade in a file `cascades.json` whose key begins with `key`; None if there is none."""
     try:
         document = json.loads(Path(path).read_text(encoding="utf-8"))
         rows = [row for row in document["cascades"] if row["key"].startswith(key)]
@@ -171,5 +171,7 @@ def read_cascade(path: str | os.PathLike, key: str, problem: StitchProblem) -> C
     if not own or any(cascade.key != row["key"] for cascade, row in zip(found, rows, strict=True)):
         raise ValueError(f"{path} has cascades of other networks than those of this problem. Run the report again.")
     if len(found) > 1:
-        raise ValueError(f"{len(found)} cascades in {path} have a key like {key!r}: give more of it.")
+        raise ValueError(
+            f"{len(found)} cascades in {path} have a key that begins with {key!r}: give more characters of it."
+        )
     return found[0]

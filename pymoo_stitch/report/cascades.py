@@ -1,8 +1,8 @@
 """Which cascade to take: chosen on images that no search has seen, conservatively.
 
-Of a million cascades, those that look best on some images had luck with these images. So the plain cascades, those of the
-references, come first: few, and with thresholds alone to choose. A cascade with a stitched stage takes the place of the plain
-one only if a paired test on images that were not used to find it says so."""
+Of a million cascades, those that look best on some images had luck with these images. So the plain cascades, those of
+the references, come first: few, and with thresholds alone to choose. A cascade with a stitched stage replaces the
+plain one only if a paired test on images that were not used to find it says so."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,17 +16,18 @@ from ..util.statistics import LEVEL, Paired, holm
 from .points import Against, paired
 
 TOLERANCE = 0.005
-"""How much worse than a plain cascade one with stitched stages may be, by the corrected interval of the difference on the
-half of the images that it was not found on."""
+"""How much worse than a plain cascade one with stitched stages may be, by the corrected interval of the difference on
+the half of the images that it was not found on."""
 
 
 @dataclass(frozen=True)
 class Choice:
     """One cascade that was chosen, or a single network.
 
-    :param table: the chosen one, and behind it the plain one that was compared with it, as evaluated on all images given.
-    :param against: how the chosen one compares with the plain one on images that were not used to find it; None if it is
-        the plain one.
+    :param table: the chosen one, and after it the plain one that was compared with it, as evaluated on all images
+        given.
+    :param against: how the chosen one compares with the plain one on images that were not used to find it; None if it
+        is the plain one.
     """
 
     table: CascadeTable
@@ -34,7 +35,7 @@ class Choice:
 
     @property
     def is_stitched(self) -> bool:
-        """Whether it is another than the plain one."""
+        """Whether it is not the plain one."""
         return self.against is not None
 
 
@@ -47,14 +48,14 @@ def choose_cascade(
     n_stages: int = 2,
     combine: str = "mean",
 ) -> Choice:
-    """The best plain cascade of at most that cost; or in its place one with stitched stages, if that is better, or cheaper
-    and as good, by a paired test.
+    """The best plain cascade of at most that cost; or in its place one with stitched stages, if that is better, or
+    cheaper and as good, by a paired test.
 
     The plain one is chosen on all images. Those with stitched stages are found on every second image: the front of all
     cascades. Those of that front are compared with the plain one on the other images, where they had no luck yet.
-    "Better" is by McNemar's test, or a bootstrap, with Holm's correction over that front; "as good" is at least as good on
-    these images, and surely not worse by more than `TOLERANCE`, with Bonferroni's correction over that front: of many that
-    are as good by chance, the cheapest is one that had luck.
+    "Better" is by McNemar's test, or a bootstrap, with Holm's correction over that front; "as good" is at least as good
+    on these images, and surely not worse by more than `TOLERANCE`, with Bonferroni's correction over that front: of
+    many that are as good by chance, the cheapest is one that had luck.
 
     :param predictions: on images for selection.
     :param costs: of the same candidates.
@@ -110,6 +111,7 @@ def stitched_instead(
 
 
 def _is_as_good(pair: Paired, count: int) -> bool:
-    """Whether one of so many that are compared is at least as good, and surely not worse by more than `TOLERANCE`."""
+    """Whether one, of this many that are compared, is at least as good, and surely not worse by more than
+    `TOLERANCE`."""
     middle, error = (pair.low + pair.high) / 2, (pair.high - pair.low) / 2 / norm.ppf(1 - LEVEL / 2)
     return pair.difference >= 0 and middle - norm.ppf(1 - LEVEL / 2 / count) * error >= -TOLERANCE

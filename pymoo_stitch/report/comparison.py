@@ -1,4 +1,5 @@
-"""Algorithms compared: several seeds of each at the same budget, their hypervolumes, and whether the difference is chance."""
+"""Algorithms compared: several seeds of each at the same budget, their hypervolumes, and whether the difference is
+chance."""
 
 import os
 import re
@@ -26,7 +27,8 @@ from .runs import Run, labels
 class Difference:
     """Two algorithms, by the hypervolumes of their runs.
 
-    :param p_value: of the Mann–Whitney U test, two-sided: how likely runs of one and the same algorithm differ as much.
+    :param p_value: of the Mann–Whitney U test, two-sided: how likely it is that runs of one and the same algorithm
+        differ by as much.
     :param corrected: the same after Holm's correction for all pairs that are compared.
     :param wins, losses: seeds for which the first is better, and worse, than the second; equal ones count in neither.
     """
@@ -69,7 +71,7 @@ class Comparison:
 
     @property
     def differences(self) -> list[Difference]:
-        """Each two algorithms, those of which both have several runs."""
+        """Each pair of algorithms of which both have several runs."""
         pairs = [
             (a, b)
             for a, b in combinations(self.runs, 2)
@@ -127,7 +129,7 @@ def compare(
 ) -> list[Run]:
     """Run each algorithm with each seed, one run after the other, each with a journal in the folder.
 
-    Journals in the folder that were planned for another budget are refused: their accuracy thresholds rose otherwise.
+    Journals in the folder that were planned for another budget are refused: their accuracy thresholds rose differently.
     A limit of time is one of the whole run (`RunTime`), also if it is cut and goes on.
 
     All share one memo: a subnetwork that one run has evaluated is not computed again for another, but counts. Called
@@ -156,8 +158,8 @@ def compare(
         run = Run.read_if_begun(path)
         if run is not None and run.budget != budget:
             raise ValueError(
-                f"{path} was planned for {run.budget} evaluations, and {budget} are asked for now. Ask for as many, or choose "
-                "another folder."
+                f"{path} was planned for {run.budget} evaluations, and {budget} are asked for now. Use the same "
+                "budget, or choose another folder."
             )
     for path, make, seed in journals:
         others = [other for other, *_ in journals if other != path and other.is_file()]

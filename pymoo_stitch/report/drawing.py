@@ -50,7 +50,8 @@ def draw_subnetwork(subnetwork: Subnetwork) -> Figure:
     """A lane for each network, from the input on the left to the output on the right. Blocks are the segments in use,
     with their first and last module, their multiply-adds and their share of all; grey outlines are left out. Arrows
     between lanes are stitches, with their kind and channels; lines along a lane show what blocks read from one another.
-    The bar at the foot shows the multiply-adds of all blocks (in the colours of the lanes) and stitches (black) to scale.
+    The bar at the foot shows the multiply-adds of all blocks (in the colours of the lanes) and stitches (black) to
+    scale.
 
     Blocks are as wide as their labels; the figure is as wide as it needs to be."""
     return subnetwork_drawing(subnetwork).figure()
@@ -58,10 +59,10 @@ def draw_subnetwork(subnetwork: Subnetwork) -> Figure:
 
 @settled
 def draw_cascade(cascade: Cascade) -> Figure:
-    """The stages of a cascade, one below another, each drawn like a subnetwork (see `draw_subnetwork`): in the stage's own
-    colour what it computes, in grey what stages before it have computed and kept. Beside each stage, when an image gets its
-    answer there, and where it is known, what fraction of images gets to it. At the foot, how many multiply-adds each stage
-    adds, to scale, and as the height of its bar the fraction of images for which it does."""
+    """The stages of a cascade, one below another, each drawn like a subnetwork (see `draw_subnetwork`): in the stage's
+    own colour what it computes, in grey what stages before it have computed and kept. Beside each stage, when an image
+    gets its answer there, and where it is known, what fraction of images reaches it. At the foot, how many
+    multiply-adds each stage adds, to scale, and as the height of its bar the fraction of images for which it does."""
     return cascade_drawing(cascade).figure()
 
 
@@ -189,7 +190,7 @@ def _empty_layout(parts: Sequence[Segment], networks: Sequence[Network], total: 
 
 
 def _place_block(layout: _Layout, parts: Sequence[Segment], i: int, left_out: bool) -> None:
-    """Behind the last block of its lane, with an outline between if nodes are left out there, and behind all blocks
+    """After the last block of its lane, with an outline between if nodes are left out there, and after all blocks
     it reads, be it through stitches."""
     name, reads = parts[i].network.name, parts[i].reads
     begin = layout.ends[name] + _GAP
@@ -206,8 +207,8 @@ def _place_block(layout: _Layout, parts: Sequence[Segment], i: int, left_out: bo
 
 
 def _place_stitches(layout: _Layout, parts: Sequence[Segment], arriving: Iterable[int], start: float) -> float:
-    """One beside another, where a block starts; gives the width this block needs for their arrows. A label may reach
-    beyond the block, but not its arrow."""
+    """Stitches side by side, where a block starts; returns the width this block needs for their arrows. A label may
+    reach beyond the block, but not its arrow."""
     inside, needed = _INSET, 0.0
     for i in arriving:
         layout.stitches[i] = start + inside
@@ -246,7 +247,8 @@ def _block_lines(part: Segment, total: int) -> list[str]:
 class _Channels:
     """Which lines run along a lane outside its blocks, and how far from them, so that none hides another.
 
-    `stitches` and `bypasses` map a stitch, or two blocks of a lane, to (side, level): side 1 is above the lane, −1 below.
+    `stitches` and `bypasses` map a stitch, or two blocks of a lane, to (side, level): side 1 is above the lane, −1
+    below.
     """
 
     def __init__(self, parts: Sequence[Segment], networks: Sequence[Network], layout: _Layout):
@@ -283,8 +285,8 @@ class _Channels:
 
     @staticmethod
     def _lines(parts: Sequence[Segment], layout: _Layout) -> Iterable[tuple[int, int]]:
-        """Which blocks of a lane to join: those of which one reads the other, or what a stitch brought to the other,
-        unless a chain of blocks that each read the one before tells so already."""
+        """Which blocks of a lane to join: those of which one reads the other, or the output of a stitch that the other
+        read, unless a chain of blocks that each read the one before shows that already."""
         entered: dict[int, int] = {}
         chain: dict[str, list[int]] = defaultdict(list)  # blocks of a lane up to now, each reading the one before
         for i, part in enumerate(parts):
@@ -477,4 +479,5 @@ def _cascade_heading(cascade: Cascade) -> str:
     count = cascade.n_stitches
     expected = f"{human(round(cascade.cost))} expected, " if cascade.fractions else ""
     stitches = f"{count} stitch{'es' * (count != 1)}"
-    return f"Cascade of {len(cascade.stages)} stages with {stitches}, multiply-adds: {expected}{human(cascade.worst_cost)} at most"
+    cost = f"{expected}{human(cascade.worst_cost)} at most"
+    return f"Cascade of {len(cascade.stages)} stages with {stitches}, multiply-adds: {cost}"

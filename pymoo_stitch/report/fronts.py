@@ -53,22 +53,22 @@ def plot_fronts(
 ) -> Figure:
     """Multiply-adds against the metric, one panel for each split, with the networks to compare with ([G] 15).
 
-    Light shade is whatever dominates at least one of the networks, darker shade what dominates the dearest, as a rule
-    the ensemble. Points that others of the same series dominate on that split, as happens when a front is evaluated
-    again on test data, are small and hollow.
+    Light shade is whatever dominates at least one of the networks, darker shade what dominates the most expensive, as a
+    rule the ensemble. Points that others of the same series dominate on that split, as happens when a front is
+    evaluated again on test data, are small and hollow.
 
     :param fronts: for each split, such as "validation" and "test", and each label the objectives [n, 2] of points:
-        multiply-adds, and error as `Metric.error` returns it; or [n, 4], with the ends of the error's interval, which are
-        drawn as bars. n may be 0.
+        multiply-adds, and error as `Metric.error` returns it; or [n, 4], with the ends of the error's interval, which
+        are drawn as bars. n may be 0.
     :param references: for each split and network its multiply-adds and error, perhaps with an interval. Splits may be
         missing.
-    :param metric: a name in `METRICS`. One of which less is better is drawn as the error itself, better below.
-    :param floor: the worst value of the metric that is shown; how many points are worse, a note tells. By default that
+    :param metric: a name in `METRICS`. A metric that is minimised is drawn as the error itself, better below.
+    :param floor: the worst value of the metric that is shown; a note says how many points are worse. By default that
         of the worst network, or else of the worst point, rounded to a multiple of 0.1 away from the better ones, or of
         less if that would leave more than half of the panel empty.
     :param chosen: the name of a point to be marked, and its objectives on each split.
-    :param curves: by label and split, objectives [n, 2] or [n, 4] of more points to compare with, drawn as a dotted black
-        curve.
+    :param curves: by label and split, objectives [n, 2] or [n, 4] of more points to compare with, drawn as a dotted
+        black curve.
     """
     _check_metric_and_floor(metric, floor)
     panels = _checked_panels(fronts, references, chosen)
@@ -110,7 +110,7 @@ def _check_metric_and_floor(metric: str, floor: float | None) -> None:
     if metric not in METRICS:
         raise ValueError(f"there is no metric {metric!r}; use one of {', '.join(METRICS)}.")
     if floor is not None and not math.isfinite(floor):
-        raise ValueError(f"floor is a value of the metric, but is {floor}; leave it out to have it chosen.")
+        raise ValueError(f"floor is a value of the metric, but is {floor}; omit it to have it chosen.")
 
 
 def _checked_panels(
@@ -156,8 +156,8 @@ def _checked_front(F: Any, name: str) -> np.ndarray:
         return np.empty((0, 2))
     if F.ndim != 2 or F.shape[1] not in (2, 4):
         raise ValueError(
-            f"{name} must be of shape [n, 2], multiply-adds and error, or [n, 4], with the ends of the error's interval, but "
-            f"is of shape {F.shape}."
+            f"{name} must be of shape [n, 2], multiply-adds and error, or [n, 4], with the ends of the error's "
+            f"interval, but is of shape {F.shape}."
         )
     return F
 
@@ -166,8 +166,8 @@ def _checked_reference(reference: Any, name: str) -> np.ndarray:
     pair = checked_array(reference, name)
     if pair.shape not in ((2,), (4,)):
         raise ValueError(
-            f"{name} must be two numbers, multiply-adds and error, or four, with the ends of the error's interval, but is "
-            f"{reference!r}."
+            f"{name} must be two numbers, multiply-adds and error, or four, with the ends of the error's interval, but "
+            f"is {reference!r}."
         )
     return pair
 
@@ -179,7 +179,7 @@ def _checked_reference(reference: Any, name: str) -> np.ndarray:
 class _View:
     """Which objectives are shown, and where; the same in all panels."""
 
-    sign: int  # 1 if more of the metric is better, else −1
+    sign: int  # 1 if the metric is maximised, else −1
     floor: float  # the worst value of the metric that is shown
     worst_error: float  # the floor as an error
     shown: np.ndarray  # all points and networks of all panels down to the floor [n, 2]
@@ -303,7 +303,7 @@ def _mark_chosen(ax: Axes, panel: _Panel, view: _View) -> None:
 
 
 def _dearest(networks: Mapping[str, np.ndarray]) -> str | None:
-    """The last of those with the most multiply-adds."""
+    """The name of the network with the most multiply-adds, the last of equals."""
     return max(reversed(list(networks)), key=lambda name: networks[name][0], default=None)
 
 
@@ -348,18 +348,19 @@ def _handles(panels: Sequence[_Panel], view: _View, styles: Mapping[str, dict[st
     if any((~on_front(F) & view.shows(F)).any() for panel in panels for F in panel.series.values()):
         handles.append(Line2D([], [], **_HOLLOW, color=GREY, marker="o", label="dominated on this split"))
     if dearest := {_dearest(panel.networks) for panel in panels if panel.networks}:
-        name = elided(dearest.pop(), 32) if len(dearest) == 1 else "the dearest"
+        name = elided(dearest.pop(), 32) if len(dearest) == 1 else "the most expensive"
         handles.append(Patch(color=_LIGHT, label="dominates a network"))
         handles.append(Patch(color=_DARKER, label=f"dominates {name}"))
     return handles
 
 
-# ------------------------------------------------------------------------------------------------------ names of crosses
+# ----------------------------------------------------------------------------------------------------- names of crosses
 
 
 @dataclass(frozen=True)
 class _Spot:
-    """Where the name of a cross could be: so far away (in points), its middle `right` of the cross and `up` (in pixels)."""
+    """Where the name of a cross could be: so far away (in points), its middle `right` of the cross and `up` (in
+    pixels)."""
 
     distance: float
     right: float
@@ -368,8 +369,8 @@ class _Spot:
 
 
 def _name_crosses(renderer: Any, ax: Axes, panel: _Panel, view: _View) -> None:
-    """The name of each network beside its cross, and that of the chosen point beside it, where it is inside the axes, over
-    no other name or cross, and over as few points as can be."""
+    """The name of each network beside its cross, and that of the chosen point beside it, where it is inside the axes,
+    over no other name or cross, and over as few points as can be."""
     to_pixels, point = ax.transData, ax.figure.dpi / 72
     named = panel.networks | panel.chosen
     places = {name: view.place(network) for name, network in named.items() if view.shows(network)}
@@ -393,7 +394,7 @@ def _name_crosses(renderer: Any, ax: Axes, panel: _Panel, view: _View) -> None:
 
 
 def _spots(cross: np.ndarray, size: Bbox, point: float) -> Iterator[_Spot]:
-    """From near to far, on all sides, for a text of that size; a point has so many pixels."""
+    """From near to far, on all sides, for a text of that size; a point is this many pixels."""
     x, y = cross
     for distance in (9, 18, 30, 45, 62):
         for dx, dy in ((1, 0), (-1, 0), (0, -1), (0, 1), (1, -1), (-1, -1), (1, 1), (-1, 1)):
@@ -404,8 +405,8 @@ def _spots(cross: np.ndarray, size: Bbox, point: float) -> Iterator[_Spot]:
 
 
 def _harm(spot: _Spot, frame: Bbox, taken: Iterable[Bbox], crosses: Iterable[np.ndarray], points: np.ndarray) -> float:
-    """What speaks against a spot: most of all to leave the frame or to cover names and crosses, then to cover points, then
-    to be far away."""
+    """How bad a spot is: it is worst to leave the frame or to cover names and crosses, then to cover points,
+    then to be far away."""
     box = spot.box
     outside = not (frame.x0 < box.x0 and box.x1 < frame.x1 and frame.y0 < box.y0 and box.y1 < frame.y1)
     clashes = sum(box.padded(2).overlaps(other) for other in taken)

@@ -1,4 +1,5 @@
-"""Figures of a search: hypervolume, stitches in use, predictions, reliability. (`fronts` shows its fronts, `drawing` a single subnetwork.)
+"""Figures of a search: hypervolume, stitches in use, predictions, reliability. (`fronts` shows its fronts, `drawing` a
+single subnetwork.)
 
 Each function takes plain arrays and returns a new `matplotlib.figure.Figure`: `figure.savefig("stitches.pdf")`."""
 
@@ -32,7 +33,7 @@ from ._looks import (
 )
 
 _FEWEST = 10
-"""Predictions in a bin whose reliability is drawn: of fewer, it is chance."""
+"""Predictions in a bin whose reliability is drawn: with fewer, it is chance."""
 
 _SPREADS = np.linspace(0, 4, 41)
 """Distances from a prediction, in spreads, at which its calibration is drawn."""
@@ -85,8 +86,8 @@ def plot_hypervolume(
 
 @settled
 def plot_stitches(runs: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> Figure:
-    """How many stitches the evaluated genotypes ask for, and how many of these are in use, one panel for each run: median
-    and quartiles of a window that moves over the evaluations.
+    """How many stitches the evaluated genotypes ask for, and how many of these are in use, one panel for each run:
+    median and quartiles of a window that moves over the evaluations.
 
     :param runs: for each run two arrays [n], in the order of evaluations: ones among the variables of links, and ones
         among those of them that are active, so never more.
@@ -136,7 +137,7 @@ def plot_reliability(bins: Mapping[str, Any], *, references: Collection[str] = (
     spread over the bins. Bins of fewer than 10 predictions are left out above. The legend has the expected calibration
     error.
 
-    :param bins: for each label what `task.reliability` gives, summed over all batches: an array or tensor [3, bins]
+    :param bins: for each label what `task.reliability` returns, summed over all batches: an array or tensor [3, bins]
         of predictions, the sum of their probabilities, and right ones.
     :param references: the labels of references, which are drawn in greys, others in colour.
     """
@@ -170,8 +171,8 @@ def plot_reliability(bins: Mapping[str, Any], *, references: Collection[str] = (
 
 @settled
 def plot_predictions(runs: Mapping[str, tuple[np.ndarray, np.ndarray, np.ndarray]]) -> Figure:
-    """How good a search's model is: real errors against predicted ones; below, how often the real error is within so many spreads
-    of the predicted one, beside what a normal distribution would have.
+    """How good a search's model is: real errors against predicted ones; below, how often the real error is within a
+    number of spreads of the predicted one, beside what a normal distribution would have.
 
     :param runs: for each label the predicted errors, their spreads, and the real errors, each (n,).
     """
@@ -203,11 +204,12 @@ def plot_predictions(runs: Mapping[str, tuple[np.ndarray, np.ndarray, np.ndarray
     return figure
 
 
-# ------------------------------------------------------------------------------------------------------------ statistics
+# ----------------------------------------------------------------------------------------------------------- statistics
 
 
 def _quartiles(steps: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
-    """x [m] and quartiles [3, m] of step functions where all are defined; only where one of these changes, and the end."""
+    """x [m] and quartiles [3, m] of step functions where all are defined; only where one of these changes, and the
+    end."""
     start, end = max(x[0] for x, _ in steps), min(x[-1] for x, _ in steps)
     grid = np.unique(np.concatenate([x for x, _ in steps]))
     grid = grid[(grid >= start) & (grid <= end)]
@@ -228,7 +230,8 @@ def _moving_quartiles(values: np.ndarray, window: int) -> tuple[np.ndarray, np.n
 
 
 def _after_the_start(curves: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[float | None, float | None]:
-    """Limits for what differs, not for the steep rise of the first hundredth of x, if that would take most of the room."""
+    """Limits for what differs, not for the steep rise of the first hundredth of x, if that would take most of the
+    room."""
     if not curves:
         return None, None
     begin, end = min(x[0] for x, _ in curves), max(x[-1] for x, _ in curves)
@@ -270,8 +273,8 @@ def _checked_counts(values: Any, name: str) -> tuple[np.ndarray, np.ndarray]:
     if (active > nonzero).any() or (active < 0).any():
         at = int(np.flatnonzero((active > nonzero) | (active < 0))[0])
         raise ValueError(
-            f"{name}: of evaluation {at} {active[at]:g} stitches are active and {nonzero[at]:g} nonzero; active ones are "
-            "some of the nonzero ones. Give (nonzero, active)."
+            f"{name}: of evaluation {at} {active[at]:g} stitches are active and {nonzero[at]:g} nonzero; active ones "
+            "are some of the nonzero ones. Give (nonzero, active)."
         )
     return nonzero, active
 
@@ -279,11 +282,11 @@ def _checked_counts(values: Any, name: str) -> tuple[np.ndarray, np.ndarray]:
 def _checked_sums(sums: Any, name: str) -> np.ndarray:
     sums = checked_array(sums.cpu() if isinstance(sums, torch.Tensor) else sums, name)
     if sums.ndim != 2 or len(sums) != 3 or not sums.shape[1]:
-        raise ValueError(f"{name} must be of shape [3, bins], as metrics.reliability gives it, but is {sums.shape}.")
+        raise ValueError(f"{name} must be of shape [3, bins], as metrics.reliability returns it, but is {sums.shape}.")
     count, probability, right = sums
     if (sums < 0).any() or (right > count).any() or (probability > count * (1 + 1e-6)).any():
         raise ValueError(
-            f"{name} must be, for each bin, predictions, the sum of their probabilities and right ones, the latter two at "
-            "most the first and none negative. Use metrics.reliability, and add its results up."
+            f"{name} must be, for each bin, predictions, the sum of their probabilities and right ones, the latter two "
+            "at most the first and none negative. Use metrics.reliability, and add its results up."
         )
     return sums

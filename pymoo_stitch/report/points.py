@@ -1,4 +1,5 @@
-"""Networks as points: what is known of each on every split, how sure that is, and how it compares with the references."""
+"""Networks as points: what is known of each on every split, how sure that is, and how it compares with the
+references."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,7 +17,8 @@ from ..util.fronts import dominates
 from ..util.statistics import Paired, bootstrap, decimals, holm, mcnemar, paired_bootstrap, wilson
 
 TOLERANCE = 0.0025
-"""How much worse than a reference a network may be, by the 95 % interval of the difference, and still be called as good."""
+"""How much worse than a reference a network may be, by the 95 % interval of the difference, and still be called as
+good."""
 
 
 @dataclass(frozen=True)
@@ -71,10 +73,10 @@ class Against:
 
     @property
     def is_as_good(self) -> bool:
-        """Whether it is surely worse by no more than `TOLERANCE`, by the 95 % interval of the difference.
+        """Whether it is surely no more than `TOLERANCE` worse, by the 95 % interval of the difference.
 
-        Not to be distinguishably worse is not enough. Of many networks, each a little worse and cheaper than the last, the
-        cheapest that no test tells from the reference is one that had luck, and as a rule one that is worse."""
+        Not to be distinguishably worse is not enough. Of many networks, each a little worse and cheaper than the last,
+        the cheapest that no test tells from the reference is one that had luck, and as a rule one that is worse."""
         return self.paired.low >= -TOLERANCE
 
 
@@ -167,7 +169,7 @@ class Point:
         return self.network.module(device)
 
     def export(self, path: Any, **options: Any) -> dict[str, Any]:
-        """Write it to a file that needs torch alone, or to ONNX: as `Subnetwork.export`."""
+        """Write it to a file that needs only torch, or to ONNX: as `Subnetwork.export`."""
         return self.network.export(path, **options)
 
 
@@ -221,8 +223,8 @@ def _values(metric: str) -> Callable[[np.ndarray], np.ndarray]:
 
 
 def noise(problem: StitchProblem) -> list[str]:
-    """What the images of the search can tell and what not, as sentences: which references differ by less than chance makes
-    of a difference, and how many images would be needed."""
+    """What the images of the search can and cannot tell, as sentences: which references differ by less than chance
+    alone would, and how many images would be needed."""
     references, metric = problem.references(), problem.task.metric
     n, split = len(problem.task[problem.split]), problem.split
     names = [str(name) for name in references.get("name")]
@@ -240,7 +242,7 @@ def noise(problem: StitchProblem) -> list[str]:
                 else ("no number of images like these would tell")
             )
             lines.append(
-                f"On these {n:,} {split} images, {first} and {names[j]} differ by {difference:.{digits}f}, and chance makes "
-                f"differences of {chance:.{digits}f} of such networks: {images}."
+                f"On these {n:,} {split} images, {first} and {names[j]} differ by {difference:.{digits}f}, and chance "
+                f"makes differences of {chance:.{digits}f} of such networks: {images}."
             )
     return lines

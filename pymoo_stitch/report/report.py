@@ -35,16 +35,16 @@ NEAR = 50
 
 
 class NothingToRecommendError(ValueError):
-    """Nothing that was found is worth more than the networks it was made from."""
+    """Raised if nothing that was found is worth more than the networks it was made from."""
 
 
 class Report:
     """Runs of one problem, by any algorithms and with any seeds, and what can be taken from them.
 
-    Searches see one split, as a rule "validation", and what looks best there had luck with its images. So their fronts, and
-    what is within a standard error of these, are evaluated again on the selection split, where one chooses; the test split
-    is only reported. Whatever an algorithm's runs have found together is its front: the non-dominated ones of all their
-    evaluations.
+    Searches see one split, as a rule "validation", and what looks best there had luck with its images. So their fronts,
+    and what is within a standard error of these, are evaluated again on the selection split, where one chooses; the
+    test split is only reported. Whatever an algorithm's runs have found together is its front: the non-dominated ones
+    of all their evaluations.
 
     >>> problem, evaluations = get_problem("digits"), Evaluations(journal="run.sqlite")
     >>> _ = minimize(problem, GOMEA(pop_size=8), ("n_evals", 20), seed=1, evaluator=evaluations)
@@ -64,7 +64,8 @@ class Report:
     :param test: whether to evaluate on the test split, if the task has one.
     :param one_stitch: whether all networks with one stitch are tried as stages of cascades too. There are hundreds.
     :param n_stages: how many stages plain cascades have at most. Three are worth a try with three networks or more.
-    :param runner: where networks and the stages of cascades are evaluated, such as a `DaskRunner`; by default in this process.
+    :param runner: where networks and the stages of cascades are evaluated, such as a `DaskRunner`; by default in this
+        process.
     """
 
     def __init__(
@@ -129,8 +130,8 @@ class Report:
         return sorted(points, key=lambda point: tuple(point.F[self.split]))
 
     def _candidates(self) -> dict[str, tuple[np.ndarray, list[str], float]]:
-        """The networks on the algorithms' fronts and, if there is another split to choose on, the nearest of those within a
-        standard error of them: genotype, algorithms and distance from the front in standard errors, by key."""
+        """The networks on the algorithms' fronts and, if there is another split to choose on, the nearest of those
+        within a standard error of them: genotype, algorithms and distance from the front in standard errors, by key."""
         found: dict[str, tuple[np.ndarray, list[str], float]] = {}
         for label, group in self.comparison.runs.items():
             F, X = np.concatenate([run.F for run in group]), np.concatenate([run.X for run in group])
@@ -149,8 +150,8 @@ class Report:
         return {key: value for key, value in found.items() if value[2] <= limit}
 
     def _gaps(self, F: np.ndarray, sound: np.ndarray) -> np.ndarray:
-        """How far each evaluation [n] is above its own algorithm's front, in standard errors; infinite if it is below the
-        floor, or if the metric's standard error is not known."""
+        """How far each evaluation [n] is above its own algorithm's front, in standard errors; infinite if it is below
+        the floor, or if the metric's standard error is not known."""
         gaps = np.full(len(F), np.inf)
         metric, n = self.problem.metric, len(self.problem.task[self.split])
         counts = sound & (F[:, 1] <= self.problem.hv_ref_point[1])
@@ -185,13 +186,14 @@ class Report:
 
     @cached_property
     def plain_cascades(self) -> list[Point]:
-        """Cascades of `n_stages` references or fewer, those that nothing plain dominates on the deciding split, by their
-        cost: what one can have without stitches and without a search."""
+        """Cascades of `n_stages` references or fewer, those that neither a reference nor another of them dominates on
+        the deciding split, by their cost: what one can have without stitches and without a search."""
         return compared(self._cascades.plain, self.references, self.problem.task.metric)
 
     @cached_property
     def cascades(self) -> list[Point]:
-        """The plain cascades, and one with stitched stages if that is worth more than the one that would be recommended."""
+        """The plain cascades, and one with stitched stages if that is worth more than the one that would be
+        recommended."""
         plain = self._cheapest(self.plain_cascades)
         stitched = plain and self._cascades.stitched(plain)
         return [
@@ -206,7 +208,7 @@ class Report:
         F = np.array([point.F[self.deciding] for point in self.front]).reshape(-1, 2)
         return [p for p, kept in zip(self.front, on_front(F), strict=True) if kept and p.key not in known]
 
-    # ---------------------------------------------------------------------------------------------------------- choosing
+    # --------------------------------------------------------------------------------------------------------- choosing
 
     @cached_property
     def best_reference(self) -> Point:
@@ -216,8 +218,8 @@ class Report:
     @cached_property
     def recommended(self) -> Point | None:
         """The cheapest network or cascade that is as good as the best reference, on the deciding split, and better than
-        every reference that costs no more; None if there is none. See `Against.is_as_good`. What has stitches must be as
-        good as the plain cascade that would be recommended, too."""
+        every reference that costs no more; None if there is none. See `Against.is_as_good`. What has stitches must
+        also be as good as the plain cascade that would be recommended."""
         plain = self._cheapest(self.plain_cascades)
         if plain is None:
             return self._cheapest(self.found)
@@ -243,9 +245,10 @@ class Report:
         """One network, or cascade, judged on the deciding split: by default the recommended one. If there is none, a
         `NothingToRecommendError` names the reference to use instead.
 
-        :param key: the one whose key, or name, begins so; references count.
-        :param at_most: the best one, of equals the cheapest, of at most so many multiply-adds, of a cascade expected ones.
-        :param at_least: the cheapest one whose metric is at least so good.
+        :param key: the one whose key, or name, begins with this; references count.
+        :param at_most: the best one, of equals the cheapest, with at most this many multiply-adds; for a cascade,
+            expected ones.
+        :param at_least: the cheapest one whose metric is at least this good.
         """
         if key is not None:
             everything = {point.key: point for point in [*self.cascades, *self.front, *self.references]}.values()
@@ -253,7 +256,7 @@ class Report:
             if len(found) != 1:
                 some = ", ".join(point.name for point in [*self.front[:20], *self.cascades[:20]])
                 raise ValueError(
-                    f"{len(found) or 'no'} networks on the front have a key like {key!r}. There are {some}."
+                    f"{len(found) or 'no'} networks on the front have a key that begins with {key!r}. There are {some}."
                 )
             return found[0]
         if not self.front:
@@ -295,14 +298,14 @@ class Report:
         same = "" if use is best else f" (not distinguishable from {best.name})"
         few = f" (fewer than {round(2 / TOLERANCE):,} images cannot show that)" if n < 2 / TOLERANCE else ""
         return (
-            f"nothing that was found is surely as good as {best.name}, to {TOLERANCE}, on {n:,} {split} images{few}, and "
-            f"better than every cheaper reference. Use {use.name}{same}, search longer, or ask for a network of the front "
-            f"by its key, cost or {metric}."
+            f"nothing that was found is surely as good as {best.name}, to {TOLERANCE}, on {n:,} {split} images{few}, "
+            f"and better than every cheaper reference. Use {use.name}{same}, search longer, or ask for a network of "
+            f"the front by its key, cost or {metric}."
         )
 
     def measure(self, network: Subnetwork | Cascade) -> dict[str, dict[str, float]]:
-        """Every metric of a network, also one with stitches of its own, or of a cascade, on the split that was searched,
-        selection and test."""
+        """Every metric of a network, also one with stitches of its own, or of a cascade, on the split that was
+        searched, selection and test."""
         return {split: dict(one.metrics) for split, one in self.measured(network).items()}
 
     def measured(self, network: Subnetwork | Cascade) -> dict[str, Measured]:
@@ -326,8 +329,8 @@ class Report:
         return "\n".join([*self._table(), "", *self._in_words(), "", *self.verdict(), "", str(self.comparison)])
 
     def _shown(self, most: int = 12) -> list[Point]:
-        """Of what was found above the floor so many, evenly spread; the plain cascade that is as good as the best reference,
-        and the recommended one."""
+        """This many of those found above the floor, evenly spread; the plain cascade that is as good as the best
+        reference, and the recommended one."""
         shown = sorted(self._above_floor(), key=lambda point: point.multiply_adds)
         if len(shown) > most:
             places = set(np.linspace(0, len(shown) - 1, most).round().astype(int))
@@ -353,7 +356,7 @@ class Report:
         lines = [*table(rows), "In parentheses: 95 % intervals."]
         cascades = [point for point in self._shown() if point.is_cascade]
         if cascades:
-            lines.append("Cascades, with the multiply-adds that are expected:")
+            lines.append("Cascades, with their expected multiply-adds:")
         for point in cascades:
             shares = [f"{point.F[split][0] / ensemble:.0%} on {split}" for split in self.splits]
             lines.append(f"  {point.name}: {stages_of(cast(Cascade, point.network))}")
@@ -391,8 +394,8 @@ class Report:
         bound = f"{1 - floor:g}" if self.problem.metric.best > self.problem.metric.worst else f"{floor:g}"
         n, above, metric = len(self.found), len(self._above_floor()), self.problem.task.metric
         lines = [
-            f"Found: {n} networks on the front on {self.deciding}, {above} of them above the floor, {metric} {bound} (that "
-            "of the worst reference, rounded; plots and hypervolumes leave out what is below)."
+            f"Found: {n} networks on the front on {self.deciding}, {above} of them above the floor, {metric} {bound} "
+            "(that of the worst reference, rounded; plots and hypervolumes leave out what is below)."
         ]
         if "test" in self.splits and n:
             kept = sum(point.on_front["test"] for point in self.found)
@@ -408,8 +411,8 @@ class Report:
             lines.append(self._cascades.refusal)
         if self.deciding == self.split:
             lines.append(
-                f"This was judged on the {self.split} images that the search has seen, so it is optimistic: give the task a "
-                "selection split."
+                f"This was judged on the {self.split} images that the search has seen, so it is optimistic: give the "
+                "task a selection split."
             )
         return lines
 
@@ -418,11 +421,15 @@ class Report:
         if point is None:
             return f"Recommended: {self._nothing()}"
         of_best = point.multiply_adds / best.multiply_adds
-        text = f"Recommended: {point.name}, {percent(of_best)} of {best.name}'s cost; on {self.deciding} it is as good (surely no more than {TOLERANCE} worse)"
+        text = (
+            f"Recommended: {point.name}, {percent(of_best)} of {best.name}'s cost; on {self.deciding} it is as good "
+            f"(surely no more than {TOLERANCE} worse)"
+        )
         if "test" in self.splits and self.deciding != "test":
             pair = point.against["test"][best.name].paired
             digits = decimals(len(self.problem.task["test"]), paired=True)
-            text += f", on test {pair.difference:+.{digits}f} (95 % interval {pair.low:+.{digits}f} to {pair.high:+.{digits}f})"
+            interval = f"{pair.low:+.{digits}f} to {pair.high:+.{digits}f}"
+            text += f", on test {pair.difference:+.{digits}f} (95 % interval {interval})"
         return f"{text}."
 
     # ----------------------------------------------------------------------------------------------------------- plots
@@ -449,8 +456,8 @@ class Report:
         return (*point.F[split], low, high)
 
     def plot_hypervolume(self, over: Literal["evaluations", "time", "computation"] = "evaluations") -> Figure:
-        """Over evaluations; over time, that since a run began where all runs have evaluated everything themselves, else the time
-        that workers spent on evaluations; or over the multiply-adds that the evaluated images took."""
+        """Over evaluations; over time, that since a run began where all runs have evaluated everything themselves, else
+        the time that workers spent on evaluations; or over the multiply-adds that the evaluated images took."""
         x, label = {"evaluations": self._counts, "time": self._times, "computation": self._computations}[over]()
         curves = {
             name: [(x(run), curve) for run, curve in zip(group, self.comparison.curves[name], strict=True)]
@@ -499,11 +506,11 @@ class Report:
     # ------------------------------------------------------------------------------------------------------------ files
 
     def write(self, folder: str | os.PathLike, chosen: Point | None = None) -> list[Path]:
-        """Everything as files in a folder, made if need be: a page for a browser, plots as PNG, tables as CSV, all in one as
-        JSON.
+        """Write everything to files in a folder, which is made if needed: a page for a browser, plots as PNG, tables as
+        CSV, all in one as JSON.
 
-        :param chosen: the network that is drawn, and whose reliability is shown; by default the recommended one, if there
-            is any.
+        :param chosen: the network that is drawn, and whose reliability is shown; by default the recommended one, if
+            there is any.
         """
         check_folder(folder)
         folder = Path(folder)
@@ -628,7 +635,7 @@ def in_words(point: Point, split: str) -> str:
 
 
 def stages_of(cascade: Cascade) -> str:
-    """A cascade in words: its stages, thresholds and the fraction of images that gets there."""
+    """A cascade in words: its stages, thresholds, and the fraction of images that reaches each."""
     parts = []
     for number, stage in enumerate(cascade.stages):
         name = " + ".join(network.name for network in stage.outputs)

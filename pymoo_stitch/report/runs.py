@@ -18,7 +18,8 @@ from ..util.fronts import front_of
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """One search, read from its journal: a row for each of its N evaluations, in the order in which the algorithm saw them.
+    """One search, read from its journal: a row for each of its N evaluations, in the order in which the algorithm saw
+    them.
 
     >>> evaluations = Evaluations(journal="run.sqlite")
     >>> _ = minimize(get_problem("digits"), GOMEA(pop_size=8), ("n_evals", 20), seed=1, evaluator=evaluations)
@@ -48,7 +49,7 @@ class Run:
 
     @classmethod
     def read_if_begun(cls, path: str | os.PathLike) -> "Run | None":
-        """None where there is no journal, or nothing in it that could be read."""
+        """None where there is no journal, or nothing readable in it."""
         try:
             return cls.read(path)
         except (FileNotFoundError, JournalError):
@@ -57,7 +58,7 @@ class Run:
     def __len__(self) -> int:
         return len(self.rows)
 
-    # ------------------------------------------------------------------------------------------------------- what it was
+    # ------------------------------------------------------------------------------------------------------ what it was
 
     @property
     def algorithm(self) -> str:
@@ -103,13 +104,14 @@ class Run:
 
     @cached_property
     def is_bounded(self) -> np.ndarray:
-        """Which evaluations stopped because they could not reach what was needed: their second objective is an estimate [N]."""
+        """Which evaluations stopped because they could not reach what was needed: their second objective is an estimate
+        [N]."""
         return np.array([is_bounded(row.result) for row in self.rows])
 
     @cached_property
     def images(self) -> np.ndarray:
         """How many images each evaluation took [N]; NaN where the journal does not say."""
-        missing = [0 if row.result["failed"] else np.nan for row in self.rows]  # of a worker that died, nobody knows
+        missing = [0 if row.result["failed"] else np.nan for row in self.rows]  # unknown for a worker that died
         return np.array([row.result.get("images", n) for row, n in zip(self.rows, missing, strict=True)], dtype=float)
 
     @cached_property
@@ -132,7 +134,8 @@ class Run:
 
     @cached_property
     def predicted(self) -> np.ndarray:
-        """What the search's model said of the second objective beforehand, mean and spread [N, 2]; NaN where none was asked."""
+        """What the search's model said of the second objective beforehand, mean and spread [N, 2]; NaN where it was
+        not asked."""
         return np.array(
             [[row.notes.get("predicted", np.nan), row.notes.get("spread", np.nan)] for row in self.rows], dtype=float
         )
@@ -149,7 +152,7 @@ class Run:
         return np.isfinite(self.predicted[:, 0]) & np.isfinite(self.F).all(1) & ~failed & ~self.is_bounded
 
     def rank_correlation(self) -> float | None:
-        """Spearman's, of predicted and real errors over the run; None where too few were predicted."""
+        """Spearman's correlation of predicted and real errors over the run; None where too few were predicted."""
         predicted, error = self.predicted[self.is_predicted, 0], self.F[self.is_predicted, -1]
         if len(error) < 3 or np.ptp(predicted) == 0 or np.ptp(error) == 0:
             return None
@@ -158,7 +161,7 @@ class Run:
         return float(spearmanr(predicted, error).statistic)
 
     def hypervolume(self, ref_point: np.ndarray) -> np.ndarray:
-        """After each evaluation [N], as a part of the box between 0 and the reference point."""
+        """After each evaluation [N], as a fraction of the box between 0 and the reference point."""
         indicator = Hypervolume(ref_point=np.ones(self.F.shape[1]))
         scaled = self.F / ref_point
         best = np.empty((0, self.F.shape[1]))
@@ -172,7 +175,7 @@ class Run:
 
     @cached_property
     def has_own_times(self) -> bool:
-        """Whether all was evaluated in this run, and nothing taken over from another."""
+        """Whether everything was evaluated in this run, and nothing taken over from another."""
         begun = np.array([row.result.get("begun", np.nan) for row in self.rows])
         return bool((begun >= datetime.fromisoformat(self.about["begun"]).timestamp()).all())
 
@@ -181,7 +184,8 @@ class Run:
         return covered([(row.result["begun"], row.result["ended"]) for row in self.rows])
 
     def computed(self) -> np.ndarray:
-        """Images × multiply-adds that all evaluations had taken when each was complete [N], as if none shared any work."""
+        """Images × multiply-adds that all evaluations had taken when each was complete [N], as if none shared any
+        work."""
         return np.cumsum(np.where(self.images > 0, self.images * self.F[:, 0], 0))
 
     def worked(self) -> np.ndarray:

@@ -16,10 +16,10 @@ from ..util.tables import table
 class Segment:
     """A part of a subnetwork: nodes of one network that follow one another and are all used, or a stitch.
 
-    `nodes` are positions in `network.nodes`, in the order they are computed; a stitch has neither network nor nodes, but
-    its `link`. `cost` is in multiply-adds for one sample. `reads` are the positions of the parts it reads among all
-    `segments` of the subnetwork, each earlier than itself; `reads_input` says whether it reads the input, `is_known` whether it has been computed before,
-    by an earlier stage of a cascade."""
+    `nodes` are positions in `network.nodes`, in the order they are computed; a stitch has neither network nor nodes,
+    but its `link`. `cost` is in multiply-adds for one sample. `reads` are the positions of the parts it reads among all
+    `segments` of the subnetwork, each earlier than itself; `reads_input` says whether it reads the input, `is_known`
+    whether it has been computed before, by an earlier stage of a cascade."""
 
     cost: int
     reads: tuple[int, ...]
@@ -55,8 +55,8 @@ def _is_inside(node: Node, module: str) -> bool:
 
 
 def segments(subnetwork: Subnetwork, known: Collection[int] = ()) -> tuple[Segment, ...]:
-    """The parts of a subnetwork in topological order. A segment ends where nodes are left out, where a stitch reads, and
-    before the first node that reads what a stitch gives. Each step of the subnetwork is in exactly one part.
+    """The parts of a subnetwork in topological order. A segment ends where nodes are left out, where a stitch reads,
+    and before the first node that reads a stitch's output. Each step of the subnetwork is in exactly one part.
 
     :param known: the ids of steps that have been computed before. A part has such steps alone, or none."""
     steps = _in_order(subnetwork)
@@ -129,7 +129,7 @@ def _segment(
 
 
 def results(subnetwork: Subnetwork, parts: Sequence[Segment]) -> list[int]:
-    """The positions of the parts that give the output, or the outputs whose mean it is."""
+    """The positions of the parts that compute the output, or the outputs whose mean it is."""
     ends = {
         (part.network.name, part.network.nodes[i].name): number for number, part in enumerate(parts) for i in part.nodes
     }
@@ -161,7 +161,8 @@ def describe_subnetwork(subnetwork: Subnetwork) -> str:
 
 
 def part_rows(parts: Sequence[Segment], total: int) -> Iterator[list[str]]:
-    """A row of texts for each part: its number, what it is, where it begins and ends, multiply-adds, percent, what it reads."""
+    """A row of strings for each part: its number, what it is, where it begins and ends, multiply-adds, percent, what it
+    reads."""
     for number, part in enumerate(parts, 1):
         reads = ", ".join(["input"] * part.reads_input + [f"{i + 1}" for i in part.reads])
         if part.link:

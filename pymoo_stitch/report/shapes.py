@@ -12,8 +12,8 @@ from matplotlib.path import Path
 from ._looks import GREY, PALETTE, lighter
 
 _COLORS = {"ink": "black", "muted": GREY, "grey": "#999999", "pale": "#bbbbbb", "paper": "white"}
-"""Colours go by these names, or by their number in `PALETTE`, since paper may be dark; "0/15" is 15 % of the first colour on
-paper."""
+"""Colours go by these names, or by their number in `PALETTE`, since paper may be dark; "0/15" is 15 % of the first
+colour on paper."""
 
 
 @dataclass(frozen=True)
@@ -44,8 +44,9 @@ class Line:
 
 @dataclass(frozen=True)
 class Text:
-    """Lines of text. `x` is where they start, or their middle if they are `centered`; `y` their "bottom", "center" or "top",
-    as `at` says. Upright ones read from below, and on `paper` they hide what is under them. The size is in points."""
+    """Lines of text. `x` is where they start, or their middle if they are `centered`; `y` their "bottom", "center" or
+    "top", as `at` says. Upright ones read from below, and on `paper` they hide what is under them. The size is in
+    points."""
 
     x: float
     y: float
@@ -93,9 +94,10 @@ class Drawing:
         return figure
 
     def document(self) -> dict[str, Any]:
-        """As JSON takes it, in few bytes: from the lowest to the highest, y downwards, in hundredths of an inch. Shapes are lists
-        that begin with the number of their look among all `looks`, in which what is as by default is left out. Then come, of
-        boxes, x, y, width and height; of lines x and y of all points; of texts x, y and the lines."""
+        """As JSON takes it, in few bytes: from the lowest to the highest, y downwards, in hundredths of an inch. Shapes
+        are lists that begin with the number of their look among all `looks`, in which what is as by default is left
+        out. Then come, of boxes, x, y, width and height; of lines x and y of all points; of texts x, y and the
+        lines."""
         looks: dict[str, int] = {}
         shapes = []
         for shape in sorted(self.shapes, key=lambda shape: shape.order):

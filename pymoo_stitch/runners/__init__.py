@@ -1,7 +1,8 @@
 """Where evaluations happen.
 
-In: a function (`Evaluate(problem)`, of `evaluations`) and genotypes to call it with. Out: what it returns, with when and by which worker. A `Runner` states the contract; there
-are one in this process, one on a Dask cluster, and one in this process with simulated workers and time.
+In: a function (`Evaluate(problem)`, of `evaluations`) and genotypes to call it with. Out: what it returns, with the
+time and the worker. A `Runner` states the contract; there is one in this process, one on a Dask cluster, and one in
+this process with simulated workers and time.
 
 May import: `util`.
 

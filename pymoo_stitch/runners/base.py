@@ -7,29 +7,29 @@ from typing import Any
 import numpy as np
 
 Result = Mapping[str, Any]
-"""What came of an evaluation; of a function that raised an exception, {"failed": reason}."""
+"""The result of an evaluation; {"failed": reason} if the function raised an exception."""
 
 Function = Callable[..., Result]
-"""What is evaluated, given a genotype, and the second objective that it must reach to matter, if it is submitted with one. It
-may have a method `group(X, needed, stopped)` that returns the results of several at once, and calls `stopped` with how many it
-has no more to do for."""
+"""What is evaluated, given a genotype, and the second objective that it must reach to matter, if it is submitted with
+one. It may have a method `group(X, needed, stopped)` that returns the results of several at once, and calls `stopped`
+with the number of those that have just stopped early."""
 
 
 class Runner(ABC):
-    """Takes functions of one genotype and gives back what they return.
+    """Calls functions of one genotype, and returns their results.
 
-    Any number may be submitted at a time; a runner starts them in that order. To each result it adds `begun` and `ended`, in
-    seconds, and the `worker`, if there are several. A copy of a runner, pickled or not, has the same workers and nothing to
-    do."""
+    Any number may be submitted at a time; a runner starts them in that order. To each result it adds `begun` and
+    `ended`, in seconds, and the `worker`, if there are several. A copy of a runner, pickled or not, has the same
+    workers and nothing to do."""
 
     n_workers: int
     """How many evaluations happen at a time."""
 
     is_elsewhere: bool = False
-    """Whether `wait` evaluates nothing itself, so that to wait for it can be cut at any time."""
+    """Whether `wait` evaluates nothing itself, so that it can be interrupted at any time."""
 
     is_virtual: bool = False
-    """Whether its time is virtual. What a journal knows is submitted all the same, so that the clock goes as it went."""
+    """Whether its time is virtual. What a journal knows is submitted all the same, so that the clock runs as it did."""
 
     ahead: int | None = None
     """How many it needs at a time to keep all workers busy; None for as many as there are."""
@@ -39,28 +39,29 @@ class Runner(ABC):
 
     @abstractmethod
     def submit(self, f: Function, x: np.ndarray, needed: float | None = None) -> int:
-        """Queue f(x), or f(x, needed): its number."""
+        """Queue f(x), or f(x, needed), and return its number."""
 
     @abstractmethod
     def wait(self, timeout: float | None = None) -> tuple[int, Result] | None:
-        """The next that is done, its number and its result; None when the time, in seconds, is over or nothing is queued."""
+        """The number and the result of the next evaluation that is done; None after `timeout` seconds, or if nothing
+        is queued."""
 
     @abstractmethod
     def cancel(self) -> None:
         """Forget all that is queued or running."""
 
     def finished(self) -> tuple[int, Result] | None:
-        """One that is done and was not given back yet, if that takes no waiting; the default knows of none."""
+        """A result that can be returned without waiting, if there is one; by default there is none."""
         return None
 
     @property
     @abstractmethod
     def utilisation(self) -> float:
-        """The part of the workers' time so far in which they worked."""
+        """The fraction of the workers' time so far in which they worked."""
 
     def __call__(self, f: Function, xs: Iterable[np.ndarray]) -> list[Result]:
-        """[f(x) for x in xs], for pymoo's own algorithms: `Problem(elementwise_runner=runner)`. The runner has nothing else to
-        do; a failure is an error."""
+        """[f(x) for x in xs], for pymoo's own algorithms: `Problem(elementwise_runner=runner)`. The runner has nothing
+        else to do; a failure is an error."""
         try:
             order = {self.submit(f, x): i for i, x in enumerate(xs)}
             results: list[Any] = [None] * len(order)
@@ -70,22 +71,22 @@ class Runner(ABC):
                     raise RuntimeError(f"an evaluation failed: {result['failed']}")
                 results[order[number]] = result
         except BaseException:
-            self.cancel()  # nobody will ask for the others
+            self.cancel()  # the others are not needed any more
             raise
         return results
 
 
 def check_runner(runner: Any) -> None:
-    """A TypeError unless this is a runner, or None."""
+    """Raise a TypeError unless this is a runner, or None."""
     if runner is not None and not isinstance(runner, Runner):
         raise TypeError(
-            f"evaluations happen on a Runner, such as DaskRunner(), not on {type(runner).__name__}. One of yours inherits "
-            "from pymoo_stitch.runners.Runner."
+            f"evaluations happen on a Runner, such as DaskRunner(), not on {type(runner).__name__}. Your own "
+            "inherits from pymoo_stitch.runners.Runner."
         )
 
 
 def attempt(f: Function, x: np.ndarray, needed: float | None = None) -> Result:
-    """f(x), or f(x, needed); or the reason why there is no result."""
+    """f(x), or f(x, needed), or the reason why it failed."""
     try:
         return f(x) if needed is None else f(x, needed)
     except Exception as error:

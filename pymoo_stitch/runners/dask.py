@@ -35,61 +35,64 @@ from .guard import check_guard
 from .placement import gpu_of, visible_gpus
 
 TRIES = 3
-"""After this many workers that died of a group, each of its genotypes is tried alone, and after as many more it has failed.
-(Other clusters than the runner's own have a setting for it, `distributed.scheduler.allowed-failures`.)"""
+"""After this many workers have died while evaluating a group, each of its genotypes is tried alone, and after as many
+more it has failed. (Other clusters than the runner's own have a setting for it,
+`distributed.scheduler.allowed-failures`.)"""
 
 DESERTED = 60.0
 """Seconds without a worker after which the user is told."""
 
 PATIENCE = 2.0
-"""Seconds after which the user is told what is waited for."""
+"""Seconds after which the user is told what the runner is waiting for."""
 
 PARTING = 10.0
 """Seconds that workers have in the end to forget what was sent to them."""
 
 TRIM = "MALLOC_TRIM_THRESHOLD_"
-"""Above how many free bytes malloc returns memory to the system."""
+"""How many free bytes malloc keeps before it returns memory to the system."""
 
 TOGETHER = 5.0
-"""Seconds in which results that are fetched together have to be there; beyond, each is fetched alone, again and again: the host
-of a worker that does not answer keeps what it has until the scheduler gives it up, and keeps nothing else waiting."""
+"""Seconds in which results that are fetched together have to be there; beyond, each is fetched alone, again and again:
+the host of a worker that does not answer keeps what it has until the scheduler gives it up, and keeps nothing else
+waiting."""
 
 LATENCY = 0.05
-"""Seconds from the end of a group until what its result brought forth is with the worker, or more."""
+"""An upper bound of the seconds from the end of a group until the proposals that follow from it reach the worker."""
 
 
 @dataclass
 class _Job:
     number: int
-    function: str  # the name of what is evaluated, by which workers know it
+    function: str  # the name by which workers know the function
     x: np.ndarray
     needed: float | None = None
     is_suspect: bool = False  # its worker died
 
 
 class DaskRunner(Runner):
-    """Evaluates on a Dask cluster: one that it starts on this machine and ends, or one that is there.
+    """Evaluates on a Dask cluster: one that it starts on this machine and stops, or an existing one.
 
     >>> with DaskRunner(n_workers=2) as runner:
     ...     evaluations = Evaluations(runner=runner)
-    ...     result = minimize(get_problem("digits"), LKGOMEA(pop_size=16), ("n_evals", 40), seed=1, evaluator=evaluations)
+    ...     options = {"seed": 1, "evaluator": evaluations}
+    ...     result = minimize(get_problem("digits"), LKGOMEA(pop_size=16), ("n_evals", 40), **options)
     >>> evaluations.real
     40
 
-    The problem goes to each worker once, also to those who join later; an evaluation sends a genotype and its result.
-    Workers may come and go: what one of them was doing is done by another. What kills its workers, or takes too long,
-    again and again, has failed.
+    The problem goes to each worker once, also to those that join later; an evaluation sends a genotype and its result.
+    Workers may come and go: what one of them was doing is done by another. An evaluation that repeatedly kills its
+    workers, or takes too long, has failed.
 
     When more is waiting than the workers can begin with, each takes a *group* that it evaluates together, which shares
     work; nothing waits for a group to be full.
 
-    :param cluster: the address of a scheduler, a `Client`, or a cluster object (dask-jobqueue, dask-cuda, …); by default a
-        cluster on this machine, reachable from nowhere else.
-    :param n_workers: how many workers that one has: by default one per GPU, or else one per core.
-    :param per_gpu: how many groups a worker of that one evaluates at a time, if it has a GPU.
+    :param cluster: the address of a scheduler, a `Client`, or a cluster object (dask-jobqueue, dask-cuda, …); by
+        default a cluster on this machine, not reachable from elsewhere.
+    :param n_workers: how many workers that cluster has: by default one per GPU, or else one per core.
+    :param per_gpu: how many groups a worker of that cluster evaluates at a time, if it has a GPU.
     :param group: how many genotypes a worker takes at most at a time.
-    :param time_limit: the seconds an evaluation may take, a group as many times longer as it is large, those that stopped early
-        not counted; beyond, its worker is ended and replaced.
+    :param time_limit: the seconds an evaluation may take, a group as many times longer as it is large, not counting
+        those that stopped early; after that, its worker is stopped and replaced.
     :param scheduler_file: where the scheduler has written its address.
     :param security: Dask's `Security` object, for a cluster that speaks TLS.
     :param connect_timeout: the seconds in which the scheduler has to answer; by default Dask's setting, 30.
@@ -121,12 +124,12 @@ class DaskRunner(Runner):
         if scheduler_file is not None:
             _check_scheduler_file(scheduler_file)
         self.group, self.time_limit = group, time_limit
-        self._owned: list[Any] = []  # what is closed in the end, the last first
+        self._owned: list[Any] = []  # closed at the end, the last first
         if not given:
             check_guard()
             cluster = _local_cluster(n_workers, per_gpu, time_limit)
             self._owned.append(cluster)
-        self._tidies = given  # what was sent: with its own cluster, all goes
+        self._tidies = given  # what was sent; its own cluster goes as a whole
         self._address = {"address": cluster, "scheduler_file": scheduler_file, "security": security}
         self._address["timeout"] = connect_timeout or dask.config.get("distributed.comm.timeouts.connect")
         self._client = cluster if isinstance(cluster, Client) else None
@@ -135,7 +138,7 @@ class DaskRunner(Runner):
         try:
             if not given:
                 self.client.register_plugin(_Sheltered())
-            self._look()  # whether there is a scheduler, and whether workers can start, shows now
+            self._look()  # find out now whether there is a scheduler, and whether workers can start
         except BaseException:
             self.close()
             raise
@@ -156,7 +159,8 @@ class DaskRunner(Runner):
             except (OSError, TimeoutError, ValueError) as error:
                 self.close()
                 raise ConnectionError(
-                    f"there is no Dask scheduler {where}, or it did not answer within {limit} (connect_timeout): {error}"
+                    f"there is no Dask scheduler {where}, or it did not answer within {limit} (connect_timeout): "
+                    f"{error}"
                 ) from None
             finally:
                 waiting.cancel()
@@ -254,12 +258,12 @@ class DaskRunner(Runner):
         return self.client.submit(_answer, function, name, args, workers=[address], pure=False, retries=0)
 
     def close(self) -> None:
-        """End what this runner has started. A cluster that was there remains."""
+        """Stop what this runner has started. A cluster that existed before remains."""
         try:
             if self._client is not None and self._client.status == "running":
                 self.cancel()
                 while self._sent and self._tidies:
-                    # It was there no more, or a worker does not answer: that is no reason to keep the user waiting.
+                    # The plugin no longer exists, or a worker does not answer: no reason to keep the user waiting.
                     with suppress(ValueError, OSError, TimeoutError):
                         self._client.sync(_forget, self._client, self._sent.popitem()[1], callback_timeout=PARTING)
         finally:
@@ -276,7 +280,7 @@ class DaskRunner(Runner):
         return f"DaskRunner({self.client!r})"
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "DaskRunner":
-        """The same workers, and nothing to do."""
+        """A runner with the same workers and nothing to do."""
         new = object.__new__(DaskRunner)
         new.__dict__.update(self.__dict__)
         new._owned, new._tidies = [], False
@@ -295,7 +299,7 @@ class DaskRunner(Runner):
     # --------------------------------------------------------------------------------------------------- the cluster
 
     def _name_of(self, f: Function) -> str:
-        """By which name the workers know a function. It is sent to them when it is new, or not what it was."""
+        """The name by which workers know a function. It is sent to them if it is new or has changed."""
         if id(f) not in self._names:
             pickled = cloudpickle.dumps(f)
             content = digest([pickled])
@@ -310,13 +314,13 @@ class DaskRunner(Runner):
         """Count the workers, once a second."""
         if time.monotonic() - self._looked <= 1 or self.client.status != "running":
             return
-        with suppress(OSError, RuntimeError, TimeoutError):  # that the scheduler is lost is told by wait()
+        with suppress(OSError, RuntimeError, TimeoutError):  # wait() reports a lost scheduler
             self._threads = sum(self.client.nthreads().values())
         self._looked = time.monotonic()
         if not self._threads and isinstance(cluster := self.client.cluster, _Cluster) and cluster.is_dead:
             raise RuntimeError(
-                f"no worker process of the cluster is left: they ended {cluster.how_workers_ended}. What they wrote is above; "
-                "they need memory, and the same packages and modules as this process."
+                f"no worker process of the cluster is left: they ended {cluster.how_workers_ended}. What they wrote is "
+                "above; they need memory, and the same packages and modules as this process."
             )
         if self._threads:
             self._deserted = self._looked
@@ -334,7 +338,8 @@ class DaskRunner(Runner):
             return
         seconds = self._busy / self._groups if self._groups else 1.0
         slots = self.n_workers * (1 + min(8, math.ceil(LATENCY / max(seconds, 1e-6))))
-        if self._suspects and self._trial not in self._in_flight:  # one at a time, or they would take one another along
+        # one at a time, or one that kills its worker would take others along
+        if self._suspects and self._trial not in self._in_flight:
             self._trial = self._send([self._suspects.popleft()])
         while self._waiting and len(self._in_flight) < slots:
             size = min(self.group, math.ceil(len(self._waiting) / slots))
@@ -353,8 +358,8 @@ class DaskRunner(Runner):
         return key
 
     def _heed(self, first: "_Event") -> None:
-        """Take in this event and all others that are there: what finished futures have brought is fetched together, while
-        others are waited for; what was fetched is an outcome."""
+        """Take in this event and all others that are there: what finished futures have brought is fetched together,
+        while others are waited for; what was fetched is an outcome."""
         events = [first]
         with suppress(queue.Empty):
             while True:
@@ -383,14 +388,14 @@ class DaskRunner(Runner):
             self._results.append((group[0].number, {"failed": "KilledWorker: its workers died, or it took too long"}))
         else:
             raise RuntimeError(
-                f"the workers cannot evaluate: {type(outcome).__name__}: {outcome}. They need the same packages and modules as "
-                "this process."
+                f"the workers cannot evaluate: {type(outcome).__name__}: {outcome}. They need the same packages and "
+                "modules as this process."
             ) from outcome
 
     def _lost(self) -> ConnectionError:
         return ConnectionError(
-            "the connection to the Dask scheduler is lost. What was evaluated is in the run's journal, if it has one: start "
-            "a cluster, and the same run again goes on from there."
+            "the connection to the Dask scheduler is lost. What was evaluated is in the run's journal, if it has one: "
+            "start a cluster, and the same run again goes on from there."
         )
 
 
@@ -418,8 +423,8 @@ async def _fetch(client: Client, futures: list[Future], events: "queue.SimpleQue
 
 
 async def _fetch_alone(client: Client, future: Future, events: "queue.SimpleQueue[_Event]") -> None:
-    """What one future brought, however long it takes: its worker may be given up, and another one do it again. Dask's client
-    fetches few at a time, so that one that does not come is left for a while."""
+    """What one future brought, however long it takes: its worker may be given up, and another one do it again. Dask's
+    client fetches few at a time, so that one that does not come is left for a while."""
     while client.status == "running":
         try:
             outcome = await asyncio.wait_for(client.gather(future, asynchronous=True), TOGETHER)
@@ -456,8 +461,8 @@ class _Sent(WorkerPlugin):
 
 
 class _Sheltered(WorkerPlugin):
-    """Ctrl-C in a terminal reaches all its processes; what becomes of the workers is the search's to say. And no worker that is
-    killed leaves a semaphore: progress bars have one to lock a terminal that a worker has not got."""
+    """Ctrl-C in a terminal reaches all its processes, but the search decides when workers stop. And no worker
+    that is killed leaves a semaphore: progress bars have one to lock a terminal that a worker has not got."""
 
     def setup(self, worker: Any) -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -495,7 +500,7 @@ def _answer(function: Callable[..., Any], name: str | None, args: tuple[Any, ...
 
 
 class _Watchdog:
-    """Ends the process of a group that takes too long: what hangs in a library cannot be ended otherwise.
+    """Ends the process of a group that takes too long: there is no other way to stop what hangs in a library.
 
     :param limit: seconds for each of its members.
     """
@@ -506,7 +511,7 @@ class _Watchdog:
         self.stopped(0)
 
     def stopped(self, count: int) -> None:
-        """So many members have no more to do: their time is taken away, but for what has gone."""
+        """This many members have stopped: the limit shrinks by their time, except for what has passed."""
         self.end()
         self._members -= count
         left = self._limit * self._members + self._begun - time.monotonic()
@@ -523,7 +528,7 @@ def _tell(line: str) -> None:
 
 
 def _check_scheduler_file(path: str | os.PathLike) -> None:
-    """An error if Dask would wait for this file for ever, or find no address in it."""
+    """Raise an error if Dask would wait for this file forever, or find no address in it."""
     try:
         address = json.loads(Path(path).read_text())["address"]
     except (OSError, ValueError, TypeError, KeyError) as error:
@@ -552,7 +557,8 @@ def _local_cluster(n_workers: int | None, per_gpu: int, time_limit: float | None
             host="127.0.0.1",
             dashboard_address="127.0.0.1:0",
             memory_limit=0,
-            silence_logs=logging.CRITICAL,  # what ends a worker is told by us, and how they part is of no interest
+            # this class reports why workers end; their other messages are of no interest
+            silence_logs=logging.CRITICAL,
             env={"OMP_NUM_THREADS": str(max(1, cores // n_workers))},
         )
         cluster.gpus, cluster.folder = gpus, folder
@@ -561,7 +567,7 @@ def _local_cluster(n_workers: int | None, per_gpu: int, time_limit: float | None
 
 
 class _Cluster(LocalCluster):
-    """Each worker sees a single GPU, if there is any, and writes into a folder that goes with the cluster."""
+    """Each worker sees a single GPU, if there is any, and writes to a folder that is removed with the cluster."""
 
     gpus: list[str] = []  # noqa: RUF012
     folder: TemporaryDirectory | None = None
@@ -593,8 +599,8 @@ class _Cluster(LocalCluster):
 
 
 class _Nanny(Nanny):
-    """Workers keep the memory that they free. Dask has them return it at once, which a network asks for again with the
-    next layer: on a CPU a third of the time."""
+    """Workers keep the memory that they free. Dask has them return it at once, and a network asks for it again at its
+    next layer, which takes a third of the time on a CPU."""
 
     exit_code: int | None = None
 
@@ -605,7 +611,7 @@ class _Nanny(Nanny):
                 environment.pop(TRIM, None)
 
     async def start(self) -> "_Nanny":  # type: ignore[misc]  # final, but there is no other way to hold its error
-        with suppress(Exception):  # its status says so, and the runner tells it: Dask would print it in pages
+        with suppress(Exception):  # its status says so, and the runner reports it: Dask would print pages
             await super().start()
         return self
 

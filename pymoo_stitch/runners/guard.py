@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from types import FrameType, ModuleType
 
-REMEDY = """Put what it does into a function, and call that where the script itself is run:
+REMEDY = """Put what it does into a function, and call that only where the script itself is run:
 
     if __name__ == "__main__":
         main()
@@ -14,7 +14,8 @@ REMEDY = """Put what it does into a function, and call that where the script its
 
 
 def check_guard() -> None:
-    """A RuntimeError with the remedy if workers that are started here would run this script again, or could not import it."""
+    """Raise a RuntimeError, with the remedy, if workers that are started here would run this script again, or could not
+    import it."""
     if getattr(multiprocessing.current_process(), "_inheriting", False):  # this is such a worker
         raise RuntimeError(f"workers import the script that starts them, and this one would start workers. {REMEDY}")
     main = sys.modules.get("__main__")

@@ -21,7 +21,8 @@ LIMIT = 300.0
 def ask_all(
     runner: DaskRunner, function: Callable[..., Any], *args: Any, about: Function | None = None
 ) -> dict[str, Any]:
-    """What each worker answers, by its address, or the exception that it meets; a TimeoutError of whom does not answer."""
+    """What each worker answers, by its address, or the exception that it meets; a TimeoutError of whom does not
+    answer."""
     futures = {address: runner.ask(address, function, *args, about=about) for address in runner.addresses()}
     until, answers = time.monotonic() + LIMIT, {}
     for address, future in futures.items():
@@ -70,11 +71,12 @@ def largest_difference(answers: Mapping[str, Sequence[np.ndarray]]) -> np.ndarra
 def rates(
     runner: DaskRunner, places: Sequence[Place], f: Function, sample: Callable[[int], np.ndarray], seconds: float = 2.0
 ) -> dict[int, float]:
-    """Evaluations per second of the whole cluster, by how many groups each device evaluates at a time: 1, 2, 4, … and as many
-    as it can.
+    """Evaluations per second of the whole cluster, by how many groups each device evaluates at a time: 1, 2, 4, … and
+    as many as it can.
 
     :param sample: makes so many genotypes.
-    :param seconds: how long each of these measurements takes at least, unless evaluations are shorter than that together.
+    :param seconds: how long each of these measurements takes at least, unless evaluations are shorter than that
+        together.
     """
     by_device = devices(places)
     most = max(sum(place.threads for place in group) for group in by_device.values())

@@ -24,8 +24,8 @@ def gpu_of(worker: int | str, gpus: list[str]) -> str:
 
 
 def own_gpu(environ: Mapping[str, str], gpus: int) -> str | None:
-    """The GPU on which a process computes, which torch calls "cuda": the first that it sees. dask-cuda shows all GPUs to each of
-    its workers, in another order to each, so that they differ in the first one.
+    """The GPU on which a process computes, which torch calls "cuda": the first that it sees. dask-cuda shows all GPUs
+    to each of its workers, in another order to each, so that they differ in the first one.
 
     :param gpus: how many torch finds.
     """
@@ -77,19 +77,21 @@ def slots(places: Sequence[Place], count: int) -> list[Place]:
 
 
 def misplaced(places: Iterable[Place]) -> list[str]:
-    """What looks like a mistake, as sentences: workers on one GPU that see others, and workers on CPUs beside some on GPUs.
-    Several workers that see a single GPU, the same, are meant to share it."""
+    """What looks like a mistake, as sentences: workers on one GPU that see others, and workers on CPUs beside some on
+    GPUs. Several workers that see a single GPU, the same, are meant to share it."""
     places, found = list(places), []
     for device, group in devices(places).items():
         crowd = [place.worker for place in group if place.gpus > 1]
         if len(crowd) > 1:
             found.append(
-                f"{', '.join(crowd)} all compute on {device}, though each sees {group[0].gpus} GPUs. Give each its own: "
+                f"{', '.join(crowd)} all compute on {device}, though each "
+                f"sees {group[0].gpus} GPUs. Give each its own: "
                 "start it with CUDA_VISIBLE_DEVICES=0, the next with 1, …, or with dask-cuda."
             )
     without = [place.worker for place in places if place.gpu is None]
     if without and len(without) < len(places):
         found.append(
-            f"{', '.join(without)} compute on CPUs, others on GPUs. Is torch there with CUDA, and CUDA_VISIBLE_DEVICES not empty?"
+            f"{', '.join(without)} compute on CPUs, others on GPUs. Is torch "
+            "there with CUDA, and CUDA_VISIBLE_DEVICES not empty?"
         )
     return found

@@ -28,7 +28,7 @@ class SerialRunner(Runner):
         return self._submitted - 1
 
     def wait(self, timeout: float | None = None) -> tuple[int, Result] | None:
-        """An evaluation, once begun, is not interrupted."""
+        """Evaluate the next one. Once begun, it is not interrupted, whatever the timeout."""
         if not self._queue:
             return None
         number, f, x, needed = self._queue.popleft()

@@ -16,7 +16,8 @@ _Job = tuple[Function, np.ndarray, float | None]
 
 @dataclass(frozen=True)
 class Event:
-    """An evaluation that is complete: when it was submitted, began and ended, and on which worker. Times are virtual."""
+    """An evaluation that is complete: when it was submitted, began and ended, and on which worker. Times are
+    virtual."""
 
     number: int
     worker: int
@@ -28,8 +29,8 @@ class Event:
 class SimulatedRunner(Runner):
     """`n_workers` workers whose evaluations take virtual time and happen at once, when they end, in this process.
 
-    What stops early ends early: after the fraction of its time that its `images` are of the most that any before it had. So what may
-    stop happens before the first that ends after it has begun.
+    What stops early ends early: after the fraction of its time that its `images` are of the most that any before it
+    had. So what may stop happens before the first that ends after it has begun.
 
     Events are ordered by the time of completion, ties by number: with the same seeds, a run has the same `log`.
 
@@ -41,7 +42,7 @@ class SimulatedRunner(Runner):
 
     :param duration: virtual seconds: a constant, or a function of the genotype and a random generator, such as
         `lambda x, random_state: random_state.lognormal(sigma=1)`.
-    :param overhead: virtual seconds that the scheduler, who does one thing at a time, takes to begin an evaluation.
+    :param overhead: virtual seconds that the scheduler, which does one thing at a time, takes to begin an evaluation.
     """
 
     is_virtual = True
@@ -62,7 +63,7 @@ class SimulatedRunner(Runner):
         self.log: list[Event] = []
         self._random_state = np.random.default_rng(seed)
         self._submitted = 0
-        self._in_vain = 0.0  # time that went into what was cancelled
+        self._in_vain = 0.0  # time spent on what was cancelled
         self._most_images = 0
         self._begin_anew()
 
@@ -103,7 +104,7 @@ class SimulatedRunner(Runner):
         return worked / (self.n_workers * self.clock) if self.clock > 0 else 0.0
 
     def _unfinished(self) -> float:
-        """Time that has gone into what is running."""
+        """Time spent so far on what is running."""
         return sum(max(0.0, self.clock - event.begun) for _, _, event, *_ in self._running)
 
     def _start(self) -> None:

@@ -1,6 +1,7 @@
 """What joins two taps, and which taps are joined.
 
-In: networks. Out: kinds of stitches (`KINDS`), links between taps, the matching that makes them, and the wiring that results.
+In: networks. Out: kinds of stitches (`KINDS`), links between taps, the matching that makes them, and the wiring that
+results.
 
 May import: `network`.
 """

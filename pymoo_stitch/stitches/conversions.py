@@ -21,7 +21,8 @@ def as_image(x: torch.Tensor, tap: Tap) -> torch.Tensor:
 
 
 class ToImage(nn.Module):
-    """Any layout with positions as B C H W. [T]: a class token is joined to every position, which doubles the channels."""
+    """Any layout with positions as B C H W. [T]: a class token is joined to every position, which doubles the
+    channels."""
 
     def __init__(self, tap: Tap):
         super().__init__()
@@ -49,8 +50,8 @@ class Average(nn.Module):
 
 
 class FromLayout(nn.Module):
-    """From the working layout, an image, tokens or a vector, to the layout of a tap of the same size. [T]: a class token is the
-    mean of the others."""
+    """From the working layout, an image, tokens or a vector, to the layout of a tap of the same size. [T]: a class
+    token is the mean of the others."""
 
     def __init__(self, working: Layout, tap: Tap):
         super().__init__()

@@ -16,10 +16,10 @@ TOKENS = frozenset({Layout.TOKENS, Layout.CLASS_TOKENS})
 class Kind:
     """What a stitch is made of.
 
-    `build(layout, channels_in, channels_out)` gives a new, unfitted module for tensors of one of `layouts`. `affine`: it
-    is one affine map of the channels, the same at every position, in a convolution or linear layer; then least squares can
-    fit it, one is enough to bridge any gap, and it leads from an image to a vector too. `keeps`: it gives as many channels
-    as it takes, and joins no taps with different ones."""
+    `build(layout, channels_in, channels_out)` gives a new, unfitted module for tensors of one of `layouts`. `affine`:
+    it is one affine map of the channels, the same at every position, in a convolution or linear layer; then least
+    squares can fit it, one is enough to bridge any gap, and it leads from an image to a vector too. `keeps`: it gives
+    as many channels as it takes, and joins no taps with different ones."""
 
     build: Callable[[Layout, int, int], nn.Module]
     layouts: frozenset[Layout] = frozenset(Layout)
@@ -102,4 +102,4 @@ KINDS: dict[str, Kind] = {
 }
 """The kinds by name; yours are added as `KINDS["name"] = Kind(build, layouts)`. `linear` ([G]) is one affine map of the
 channels at every position, `matrix` ([SF]) the same without bias; `identity` leaves the values as they are, has nothing
-to fit and joins equal channels only; the others are those of [T], with normalisation before and behind."""
+to fit and joins equal channels only; the others are those of [T], with normalisation before and after."""

@@ -1,7 +1,7 @@
 """Links: which tap leads to which, and the stitch that lies between.
 
-A kind works on one layout and leaves the positions as they are; whatever else lies between two taps, another layout or another
-size, is bridged around it here, once for all kinds."""
+A kind works on one layout and leaves the positions as they are; whatever else lies between two taps, another layout or
+another size, is bridged around it here, once for all kinds."""
 
 import math
 from collections.abc import Mapping
@@ -61,7 +61,8 @@ def _is_direct(kind: Kind, source: Tap, target: Tap) -> bool:
 
 
 def channels_read(link: Link) -> int:
-    """How many channels the module of a link's kind gets: a class token that is joined to every position doubles them."""
+    """How many channels the module of a link's kind gets: a class token that is joined to every position doubles
+    them."""
     return _channels_read(KINDS[link.kind], link.source, link.target)
 
 

@@ -75,8 +75,8 @@ def match(
     Each pair of networks is aligned in the order of their nodes: a tap is in at most one match with another network,
     and links both ways through all matches leave the supernet acyclic.
 
-    :param pairs: `"neighbours"`: each network with the next dearer one. `"all"`: every two networks, the neighbours
-        first; a later match that would close a cycle is dropped.
+    :param pairs: `"neighbours"`: each network with the next more expensive one. `"all"`: every two networks, the
+        neighbours first; a later match that would close a cycle is dropped.
     :param kind: what the stitches are made of.
     :param resize: match taps of different layouts and sizes too, where the kind can join them.
     :param weight: `relative_depth` by default, with `resize` `network_depth`.
@@ -109,14 +109,15 @@ def check_options(pairs: str, kind: str) -> None:
     if pairs not in ("neighbours", "all"):
         raise ValueError(f"pairs must be 'neighbours' or 'all', but is {pairs!r}.")
     if kind not in KINDS:
-        raise ValueError(f"there is no kind of stitch {kind!r}; there are {', '.join(sorted(KINDS))}.")
+        raise ValueError(f"there is no kind of stitch {kind!r}; choose from {', '.join(sorted(KINDS))}.")
 
 
 def align(compatible: np.ndarray, weight: np.ndarray) -> list[tuple[int, int]]:
     """Pairs (i, j), increasing in both, of compatible rows and columns: as many as possible, then of the largest sum of
     weights.
 
-    Dynamic programming over all beginnings of the two orders; a pair counts so much that no sum of weights outdoes it."""
+    Dynamic programming over all beginnings of the two orders; a pair counts so much that no sum of weights outdoes
+    it."""
     rows, columns = compatible.shape
     if weight.shape != compatible.shape or not np.isfinite(weight[compatible]).all():
         raise ValueError(

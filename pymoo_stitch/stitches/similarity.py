@@ -17,9 +17,9 @@ class CKA:
     It is a `stitches.Weight`: `match(networks, weight=CKA(networks, images))` prefers matches of taps that say the same
     of the same images, and `Supernet.build(networks, weight=…)` does so too.
 
-    The plain estimator is near 1 for any two taps that have more features than there are images, also for noise. This one
-    (HSIC₁ of Song et al., averaged over batches before the ratio is taken) is 0 on average for what is independent, and
-    may therefore be a little below 0, or above 1.
+    The plain estimator is near 1 for any two taps that have more features than there are images, also for noise. This
+    one (HSIC₁ of Song et al., averaged over batches before the ratio is taken) is 0 on average for what is independent,
+    and may therefore be a little below 0, or above 1.
 
     All pairs come from the kernels of the taps, an n×n matrix for a batch of n images: features are never compared with
     one another, and sizes and layouts may differ.

@@ -25,8 +25,8 @@ def node_of(switch: int) -> int:
 class Wiring:
     """The supernet as a directed graph: raw tap → link → switch → consumers.
 
-    Its vertices are numbers: that of a node of a network, `nodes[i]`, as it computes its tensor itself, and where links arrive
-    at a node, that of the switch there, which is what the node's consumers read."""
+    Its vertices are numbers: that of a node of a network, `nodes[i]`, as it computes its tensor itself, and where links
+    arrive at a node, that of the switch there, which is what the node's consumers read."""
 
     def __init__(self, networks: Sequence[Network], links: Iterable[Link]):
         links = list(links)
@@ -79,7 +79,8 @@ class Wiring:
         arriving = [(source, node_of(end)) for source, end in nx.find_cycle(self.graph) if is_switch(end)]
         links = ", ".join(f"{self._name(a)} → {self._name(b)}" for a, b in arriving if a != b)
         raise ValueError(
-            f"the links {links} close a cycle. A supernet must be acyclic, each link leading forward; remove one of them."
+            f"the links {links} close a cycle. A supernet must be acyclic, each link leading forward; remove one of "
+            "them."
         )
 
     def _name(self, i: int) -> str:

@@ -24,11 +24,12 @@ def check_links(networks: Sequence[Network], links: Iterable[Link]) -> list[Link
         for tap in (link.source, link.target):
             if taps.get((tap.network, tap.name)) != tap:
                 raise ValueError(
-                    f"the link {link} uses a tap {tap} that is not among the taps of the networks {', '.join(n.name for n in networks)}."
+                    f"the link {link} uses a tap {tap} that is not among the taps of the networks "
+                    f"{', '.join(n.name for n in networks)}."
                 )
         if link.kind not in KINDS:
             raise ValueError(
-                f"the link {link} asks for a stitch of kind {link.kind!r}; there are {', '.join(sorted(KINDS))}."
+                f"the link {link} asks for a stitch of kind {link.kind!r}; choose from {', '.join(sorted(KINDS))}."
             )
         if working_layout(KINDS[link.kind], link.source, link.target) is None:
             ends = f"{link.source.layout} {link.source.shape} to {link.target.layout} {link.target.shape}"
@@ -37,13 +38,14 @@ def check_links(networks: Sequence[Network], links: Iterable[Link]) -> list[Link
             first = shared.setdefault(link.stitch, link)
             if (first.kind, _ends(first)) != (link.kind, _ends(link)):
                 raise ValueError(
-                    f"the links {first} and {link} cannot share the stitch {link.stitch!r}: their kinds, layouts or channels differ."
+                    f"the links {first} and {link} cannot share the stitch {link.stitch!r}: their kinds, layouts or "
+                    "channels differ."
                 )
             free = isinstance(link.stitch, str) and link.stitch.isidentifier() and link.stitch.isascii()
             if not free or keyword.iskeyword(link.stitch) or hasattr(_EMPTY, link.stitch):
                 raise ValueError(
-                    "a stitch's name must be letters, digits and underscores, begin with a letter, and be none that "
-                    f"Python or modules use themselves, but is {link.stitch!r}."
+                    "a stitch's name must consist of letters, digits and underscores, begin with a letter, and not be "
+                    f"one that Python or modules use themselves, but is {link.stitch!r}."
                 )
     repeated = [link for link, count in Counter(links).items() if count > 1]
     if repeated:
@@ -79,7 +81,7 @@ def in_order(links: Sequence[Link], wiring: Wiring, order: Sequence[int]) -> lis
 
 
 def named_stitches(links: Sequence[Link]) -> tuple[Link, ...]:
-    """A name for the stitch of each link that gives none."""
+    """Name the stitch of each link that does not name one."""
     given = {link.stitch for link in links}
     return tuple(
         link if link.stitch else replace(link, stitch=unique_name(f"link{i}", given)) for i, link in enumerate(links)
@@ -105,20 +107,20 @@ def given_stitches(links: Sequence[Link], tensors: Mapping[str, torch.Tensor]) -
                 f"the stitches need a tensor {name!r} of {expected.dtype} and shape {tuple(expected.shape)}; {given}."
             )
     if unknown := set(tensors) - set(stitches.state_dict()):
-        raise ValueError(f"no stitch has a use for the tensor {min(unknown)!r}.")
+        raise ValueError(f"no stitch uses the tensor {min(unknown)!r}.")
     stitches.load_state_dict({name: tensor.detach().clone() for name, tensor in tensors.items()}, assign=True)
     return stitches
 
 
 def link_costs(links: Sequence[Link]) -> list[int]:
-    """Multiply-adds of each link's stitch, counted once for each two shapes."""
+    """Multiply-adds of each link's stitch, measured once for each pair of shapes."""
     examples = {_shapes(link): link for link in links}
     found = run_new_modules((partial(build_stitch, link), link.source.shape) for link in examples.values())
     known = {}
     for (shapes, link), (shape, cost) in zip(examples.items(), found, strict=True):
         if shape != link.target.shape:
             raise ValueError(
-                f"a stitch of kind {link.kind!r} gives {shape} where the link {link} needs {link.target.shape}."
+                f"a stitch of kind {link.kind!r} returns {shape} where the link {link} needs {link.target.shape}."
             )
         known[shapes] = cost
     return [known[_shapes(link)] for link in links]

@@ -25,13 +25,13 @@ COMBINE = ("mean", "last")
 """What the answer after a stage is: the mean of the scores of all stages so far, or those of the last one alone."""
 
 IMAGES = -1
-"""The number of what is computed by nobody: the input."""
+"""The number that stands for the input, which no step computes."""
 
 
 class Cascade:
     """Subnetworks of one space, one after another. An image goes through the first. Where the top probability of the
-    answer is at least the stage's threshold, that is the answer; the other images are *deferred* to the next stage, which
-    computes only what no stage before it has computed.
+    answer is at least the stage's threshold, that is the answer; the other images are *deferred* to the next stage,
+    which computes only what no stage before it has computed.
 
     The answer after a stage is the mean of the scores of all stages so far, or the scores of that stage alone; its top
     probability is the largest of its softmax, of dense outputs the mean of that over all pixels. Scores are a
@@ -68,8 +68,8 @@ class Cascade:
         with_heads = [stage.make_head is not None for stage in self.stages]
         if any(with_heads) and not all(with_heads):
             raise ValueError(
-                f"stage {with_heads.index(False) + 1} has no head, and another has one: their scores cannot be compared. "
-                "Take all from problem.subnetwork(x)."
+                f"stage {with_heads.index(False) + 1} has no head, and another has one: their scores cannot be "
+                "compared. Take all from problem.subnetwork(x)."
             )
         self.thresholds = _checked_thresholds(thresholds, len(self.stages))
         if combine not in COMBINE:
@@ -96,7 +96,7 @@ class Cascade:
 
     @cached_property
     def costs(self) -> tuple[int, ...]:
-        """The multiply-adds for an image that gets to each stage and no further."""
+        """For each stage, the multiply-adds for an image that reaches it and goes no further."""
         sharing, seen, added = Sharing(self.stages), set[int](), list[int]()
         for numbers in sharing.of:
             added.append(sum(sharing.computations[i].step.cost for i in set(numbers) - seen))
@@ -110,8 +110,8 @@ class Cascade:
 
     @property
     def cost(self) -> float:
-        """The expected multiply-adds for one image with the `fractions` that have been measured; without, those of the
-        worst case."""
+        """The expected multiply-adds for one image with the measured `fractions`; without them, those of the worst
+        case."""
         return self.worst_cost if self.fractions is None else self.expected_cost(self.fractions)
 
     def expected_cost(self, fractions: Sequence[float]) -> float:
@@ -124,8 +124,8 @@ class Cascade:
         return float(np.dot(fractions, added))
 
     def document(self) -> dict[str, Any]:
-        """What it is, as JSON takes it; `from_document` reads it. Stitches and statistics of its stages' own are not part of
-        it."""
+        """What it is, as JSON takes it; `from_document` reads it. Stitches and statistics that a stage alone has are
+        not included."""
         return {
             "key": self.key,
             "stages": ["".join("01"[bit] for bit in stage.x.tolist()) for stage in self.stages],
@@ -147,7 +147,7 @@ class Cascade:
             options = {"combine": document["combine"], "fractions": document["fractions"]}
             cascade = cls(stages, document["thresholds"], **options)
         except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"this is no description of a cascade: {error}") from error
+            raise ValueError(f"this does not describe a cascade: {error}") from error
         if cascade.key != document.get("key"):
             raise ValueError(
                 f"the cascade {document.get('key')} is not of these networks and links: here it would be {cascade.key}."
@@ -155,9 +155,9 @@ class Cascade:
         return cascade
 
     def module(self, device: torch.device | str | None = None) -> "CascadeModule":
-        """A plain module, in eval mode, that holds copies of what it uses and nothing else, each weight once. Later stages
-        run on the deferred images alone, from the tensors that earlier ones have computed. Batch norms are folded into the
-        convolutions before them. Heads are part of it. Without a device it is on the CPU."""
+        """A plain module, in eval mode, that holds copies of what it uses and nothing else, each weight once. Later
+        stages run on the deferred images alone, from the tensors that earlier ones have computed. Batch norms are
+        folded into the convolutions before them. Heads are part of it. Without a device it is on the CPU."""
         return CascadeModule(self, device)
 
     def export(
@@ -167,8 +167,8 @@ class Cascade:
         classes: Sequence[str] | None = None,
         metrics: Mapping[str, Mapping[str, float]] | None = None,
     ) -> dict[str, Any]:
-        """Write `module()` to a file that runs without this package, `.pt2` or `.onnx`, verified with none, some and all
-        images deferred: see `export.export_cascade`."""
+        """Write `module()` to a file that runs without this package, `.pt2` or `.onnx`, verified with none, some and
+        all images deferred: see `export.export_cascade`."""
         from .export import export_cascade
 
         return export_cascade(self, path, classes=classes, metrics=metrics)
@@ -194,8 +194,8 @@ def _checked_thresholds(thresholds: Sequence[float], n_stages: int) -> tuple[flo
     given = [thresholds] if isinstance(thresholds, Real) else list(thresholds)
     if len(given) != n_stages - 1:
         raise ValueError(
-            f"a cascade of {n_stages} stages has {n_stages - 1} threshold{'s' * (n_stages > 2)}, one for each stage but the "
-            f"last, but {len(given)} are given."
+            f"a cascade of {n_stages} stages has {n_stages - 1} threshold{'s' * (n_stages > 2)}, one for each stage "
+            f"but the last, but {len(given)} are given."
         )
     for threshold in given:
         if not isinstance(threshold, Real) or isinstance(threshold, bool) or not 0 <= float(threshold) <= 1:
@@ -208,18 +208,18 @@ def _checked_fractions(fractions: Sequence[float], n_stages: int) -> tuple[float
     falling = all(0 <= after <= before for before, after in pairwise(found))
     if len(found) != n_stages or not math.isclose(found[0], 1) or not falling:
         raise ValueError(
-            f"fractions are those of the images that get to each of {n_stages} stages: 1, and then never more than before, "
-            f"but are {list(found)}."
+            f"fractions are those of the images that get to each of {n_stages} stages: 1, and then never more than "
+            f"before, but are {list(found)}."
         )
     return found
 
 
-# --------------------------------------------------------------------------------------------------------------- running
+# -------------------------------------------------------------------------------------------------------------- running
 
 
 class CascadeModule(nn.Module):
-    """A cascade as a module: a batch in, a batch out. `deferred` tells how many images of the last batch each stage but the
-    last has deferred; the thresholds are its buffers `threshold1`, `threshold2`, …"""
+    """A cascade as a module: a batch in, a batch out. `deferred` tells how many images of the last batch each stage but
+    the last has deferred; the thresholds are its buffers `threshold1`, `threshold2`, …"""
 
     def __init__(self, cascade: Cascade, device: torch.device | str | None = None):
         super().__init__()
@@ -248,7 +248,7 @@ class CascadeModule(nn.Module):
         answer, kept = self._run(0, {IMAGES: images})
         total, result, rows, deferred = answer, answer, None, []
         for number in range(1, len(self.stages)):
-            # Not "below": what is NaN is not sure.
+            # Not "below the threshold": NaN counts as not sure.
             unsure = (~(top_probability(answer) >= self.get_buffer(f"threshold{number}"))).nonzero().squeeze(1)
             deferred.append(unsure.shape[0])
             if not torch.compiler.is_exporting() and not deferred[-1]:
@@ -264,7 +264,7 @@ class CascadeModule(nn.Module):
         return result
 
     def _run(self, number: int, kept: dict[int, torch.Tensor]) -> tuple[torch.Tensor, dict[int, torch.Tensor]]:
-        """The scores of a stage, and what is there after it."""
+        """The scores of a stage, and the tensors that are known after it."""
         scores, *tensors = self.stages[number](*(kept[i] for i in self._reads[number]))
         return scores, kept | dict(zip(self._keeps[number], tensors, strict=True))
 
@@ -274,7 +274,8 @@ class CascadeModule(nn.Module):
 
 
 class _Program:
-    """What a stage computes, in order, and what it reads of that which earlier stages have computed, the input included."""
+    """What a stage computes, in order, and what it reads of that which earlier stages have computed, the input
+    included."""
 
     def __init__(self, sharing: Sharing, number: int, known: set[int]):
         self.sharing, self.results = sharing, sharing.results[number]
@@ -289,9 +290,9 @@ class _Program:
             elif i not in needed:
                 if i in known and computation.step.cost:
                     raise ValueError(
-                        f"stage {number + 1} needs {computation.step.node.name} of {computation.step.network.name}, which an "
-                        "earlier stage has computed, but deferred images cannot be told apart in it: its first dimension is "
-                        "not the batch. Use another stage."
+                        f"stage {number + 1} needs {computation.step.node.name} of {computation.step.network.name}, "
+                        "which an earlier stage has computed, but deferred images cannot be told apart in it: its "
+                        "first dimension is not the batch. Use another stage."
                     )
                 needed.add(i)
                 pending += computation.reads.values()
@@ -311,14 +312,14 @@ def _programs(sharing: Sharing) -> Iterator[_Program]:
 
 
 def _kept(programs: Sequence[_Program], number: int) -> list[int]:
-    """What is there after a stage and read by a later one."""
+    """The tensors that are known after a stage and read by a later one."""
     known = {IMAGES}.union(*(program.computes for program in programs[: number + 1]))
     read = {i for program in programs[number + 1 :] for i in program.reads}
     return sorted(known & read)
 
 
 def _batches(computation: Computation) -> list[tuple[int, Batch]]:
-    """The dimensions that follow the number of images, and how."""
+    """The dimensions that depend on the number of images, and how."""
     step = computation.step
     if step.link is not None:
         return [(0, Batch(1))]
@@ -326,8 +327,8 @@ def _batches(computation: Computation) -> list[tuple[int, Batch]]:
 
 
 def _can_be_kept(computation: Computation) -> bool:
-    """Whether it is one tensor in which images can be told apart, or a constant. What a layer that folds windows into the
-    batch makes is neither."""
+    """Whether it is one tensor in which images can be told apart, or a constant. What a layer that folds windows into
+    the batch makes is neither."""
     sizes = [size for _, size in _batches(computation)]
     is_tensor = computation.step.node is None or computation.step.node.shape is not None
     return is_tensor and sizes in ([], [Batch(1)])
@@ -371,7 +372,7 @@ class _Writer:
         return builder.module((scores, *(made[i] for i in keeps)), f"Stage{number + 1}")
 
     def _folded_away(self, sharing: Sharing) -> set[int]:
-        """The convolutions that are part of the norm after them: those that nobody else reads, in no stage."""
+        """The convolutions that are part of the norm after them: those that nothing else reads, in any stage."""
         readers = Counter(i for computation in sharing.computations for i in set(computation.reads.values()))
         readers.update(i for results in sharing.results for i in results)
         found = (self._convolution_before(computation) for computation in sharing.computations)

@@ -1,7 +1,8 @@
-"""A subnetwork or a cascade as a file that runs without this package: a `torch.export` program (`.pt2`) or ONNX (`.onnx`).
+"""A subnetwork or a cascade as a file that runs without this package: a `torch.export` program (`.pt2`) or ONNX
+(`.onnx`).
 
-With the network goes what there is to know about it, as JSON: what it is made of, what input it takes, what it costs and
-how good it is. `read_about` reads that from a file and nothing else."""
+With the network goes what there is to know about it, as JSON: what it is made of, what input it takes, what it costs
+and how good it is. `read_about` reads that from a file and nothing else."""
 
 import importlib
 import io
@@ -45,7 +46,7 @@ BATCHES = (1, 3)
 """The batch sizes on which a file is verified: not the one that it was traced with."""
 
 TOLERANCE = 1e-5
-"""How far ONNX Runtime may be from torch, in parts of the largest output: it fuses and orders sums differently."""
+"""How far ONNX Runtime may be from torch, as a fraction of the largest output: it fuses and orders sums differently."""
 
 ONNX_LIMIT = 2**31 - 2**24
 """An ONNX file holds less than 2 GiB, the graph included."""
@@ -61,9 +62,9 @@ def export(
 ) -> dict[str, Any]:
     """Write a subnetwork to a file of its own, for any batch size from 1.
 
-    The file is read back and compared with `subnetwork.module()` on two batches before it is put in place: a `.pt2` file
-    gives the same bits, an `.onnx` file under ONNX Runtime the same up to 1e-5 of the largest output. It appears whole
-    or not at all.
+    The file is read back and compared with `subnetwork.module()` on two batches before it is put in place: a `.pt2`
+    file returns the same bits, an `.onnx` file under ONNX Runtime the same up to 1e-5 of the largest output. It appears
+    whole or not at all.
 
     A `.pt2` file needs torch alone: `torch.export.load(path).module()(images)`. It holds no pickle, and therefore no
     example input; but `torch.export.load` unpickles what it finds in a file, so load none from a source you do not
@@ -74,7 +75,7 @@ def export(
     :param classes: the names of the classes, in the order of the outputs.
     :param metrics: what is known of its quality, as `{"test": {"accuracy": 0.9}}`.
     :param head: what turns its outputs into scores for other classes, see `StitchProblem.head`; part of the file.
-    :return: what was written about the network, as `read_about` gives it.
+    :return: what was written about the network, as `read_about` returns it.
     """
     check_path(path)
     _warn_if_not_fitted([subnetwork])
@@ -101,8 +102,8 @@ def export_cascade(
     A loaded `.pt2` file has its thresholds as buffers: `module.threshold1.fill_(0.9)` changes one.
 
     :param path, classes, metrics: as in `export`.
-    :return: what was written about the cascade. Beside what there is for a subnetwork, `cascade` says what its stages are,
-        and after which threshold each of them runs. `multiply_adds` are those of the worst case.
+    :return: what was written about the cascade. Beside what there is for a subnetwork, `cascade` says what its stages
+        are, and after which threshold each of them runs. `multiply_adds` are those of the worst case.
     """
     check_path(path)
     _warn_if_not_fitted(cascade.stages)
@@ -127,13 +128,13 @@ def _warn_if_not_fitted(subnetworks: "Sequence[Subnetwork]") -> None:
 
 
 def _expected(network: "Subnetwork | Cascade", module: nn.Module) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """Batches to verify a file on, and what it must give for them."""
+    """Batches to verify a file on, and what it must return for them."""
     batches = [_noise(size, network.space.input_shape) for size in BATCHES]
     expected = [module(batch.clone()) for batch in batches]
     if not all(output.isfinite().all() for output in expected):
         raise ValueError(
-            f"{network} cannot be exported: it gives NaN or infinite values for noise in [0, 1], so that no file can be "
-            "compared with it."
+            f"{network} cannot be exported: it returns NaN or infinite values for noise in [0, 1], so that no file can "
+            "be compared with it."
         )
     return list(zip(batches, expected, strict=True))
 
@@ -147,21 +148,21 @@ def _other_thresholds(cascade: "Cascade", module: nn.Module) -> Iterator[dict[st
     """Thresholds with which none, all, and some images of a batch of noise are deferred, these to the last stage."""
     count = len(cascade.thresholds)
     yield (none := _thresholds([0.0] * count))
-    yield _thresholds([2.0] * count)  # no probability is so high
+    yield _thresholds([2.0] * count)  # higher than any probability
     first = _with_tensors(module, none)(_noise(max(BATCHES), cascade.space.input_shape))
     low, high = top_probability(first).sort().values[:2].tolist()
     yield _thresholds([(low + high) / 2, *[2.0] * (count - 1)])
 
 
 def _with_tensors(module: nn.Module, tensors: Mapping[str, torch.Tensor]) -> nn.Module:
-    """The module, some of its buffers with these values from now on."""
+    """The module, after some of its buffers have been set to these values."""
     for name, tensor in tensors.items():
         module.get_buffer(name).copy_(tensor)
     return module
 
 
 def check_path(path: str | os.PathLike) -> None:
-    """An error, before any work, if no network can be exported to this path."""
+    """Raise an error, before any work, if no network can be exported to this path."""
     check_exported(path)
     if Path(path).suffix == ".onnx":
         _require(*ONNX)
@@ -175,7 +176,7 @@ def read_about(path: str | os.PathLike) -> dict[str, Any]:
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path} to read about a network.")
     with open(path, "rb"):
-        pass  # a file that may not be read is not a file that is wrong
+        pass  # not permitted to read it, which says nothing about the file
     try:
         about = json.loads(_READERS[path.suffix](path), parse_constant=no_constant)
         found = about.get("format") if isinstance(about, dict) else None
@@ -228,8 +229,8 @@ def describe_cascade(
     classes: Sequence[str] | None = None,
     metrics: Mapping[str, Mapping[str, float]] | None = None,
 ) -> dict[str, Any]:
-    """What there is to know about a cascade, as `describe` does for a subnetwork; `cascade` holds its stages, each with the
-    multiply-adds for an image that gets there and, where it is known, the fraction of images that does."""
+    """What there is to know about a cascade, as `describe` does for a subnetwork; `cascade` holds its stages, each with
+    the multiply-adds for an image that gets there and, where it is known, the fraction of images that does."""
     steps = [computation.step for computation in Sharing(cascade.stages).computations]
     links = dict.fromkeys(link for stage in cascade.stages for link in stage.links)
     make_head = cascade.stages[0].make_head
@@ -363,7 +364,7 @@ def _program(module: nn.Module, network: "Subnetwork | Cascade") -> torch.export
 def _compare(
     path: str | os.PathLike, run: Forward, expected: Sequence[tuple[torch.Tensor, torch.Tensor]], tolerance: float
 ) -> None:
-    """A ValueError unless what a file gives differs by no more than `tolerance` times the largest output."""
+    """A ValueError unless what a file returns differs by no more than `tolerance` times the largest output."""
     for batch, output in expected:
         try:
             found = run(batch.clone())
@@ -376,8 +377,8 @@ def _compare(
         allowed = tolerance * output.abs().max().item()
         if not difference <= allowed:
             raise ValueError(
-                f"{path} was not written: for {len(output)} samples what was to be written differs from the subnetwork by "
-                f"up to {difference:.3g}, more than {allowed:.3g}. The other format may do."
+                f"{path} was not written: for {len(output)} samples what was to be written differs from the subnetwork "
+                f"by up to {difference:.3g}, more than {allowed:.3g}. The other format may work."
             )
 
 
@@ -401,8 +402,8 @@ def _write_onnx(program: torch.export.ExportedProgram, about: str, path: Path) -
             model = torch.onnx.export(program, dynamo=True, verbose=False, **names).model_proto
     except Exception as error:
         raise ValueError(
-            f"this subnetwork cannot be exported as ONNX: torch.onnx failed with {first_lines(error, 2)}. The whole message "
-            "is in the exception's cause. Use .pt2."
+            f"this subnetwork cannot be exported as ONNX: torch.onnx failed with {first_lines(error, 2)}. The whole "
+            "message is in the exception's cause. Use .pt2."
         ) from error
     _name_batch(model.graph)
     for part in [*model.graph.node, *model.graph.value_info, *model.graph.input, *model.graph.output]:
@@ -430,7 +431,7 @@ def _write_onnx(program: torch.export.ExportedProgram, about: str, path: Path) -
 
 
 def _name_batch(graph: Any) -> None:
-    """Call the dimension `batch` that torch numbers, as s77, wherever it is named."""
+    """Give the dimension that torch calls s77 or the like the name `batch`, wherever it is named."""
     numbered = graph.input[0].type.tensor_type.shape.dim[0].dim_param
     if not numbered:
         return

@@ -14,13 +14,13 @@ GOOD, HOPELESS = 0.5, 0.9
 class FitReport:
     """What stitches were fitted to, and what they miss.
 
-    :param errors: the relative error of each stitch on images kept back: its mean squared error over the variance of its
-        target. 0 is perfect, 1 no better than the mean, infinite if it misses a constant. That of least squares is measured on
-        a sample of positions, for all links that share a stitch together, and before variance is restored, which raises it;
-        that of training at all positions, as the mean over these links.
+    :param errors: the relative error of each stitch on images kept back: its mean squared error over the variance of
+        its target. 0 is perfect, 1 no better than the mean, infinite if it misses a constant. That of least squares is
+        measured on a sample of positions, for all links that share a stitch together, and before variance is restored,
+        which raises it; that of training at all positions, as the mean over these links.
     :param samples: how many images were shown.
-    :param variances: R² of each stitch that was fitted by least squares: the fraction of its target's variance that its output
-        has before it is restored.
+    :param variances: R² of each stitch that was fitted by least squares: the fraction of its target's variance that its
+        output has before it is restored.
     :param degree: to which degree it was restored, 0 for not at all; None where nothing was fitted by least squares.
     :param losses: those of training, step by step.
     """
@@ -51,8 +51,8 @@ class FitReport:
         return "\n".join(lines)
 
     def _in_words(self) -> list[str]:
-        """Which stitches explain their targets and which do not. Of those that were trained in subnetworks nothing is said: they
-        are no longer meant to give their targets."""
+        """Which stitches explain their targets and which do not. Says nothing of those that were trained in
+        subnetworks: they are no longer meant to reproduce their targets."""
         if self.method in ("finetune", "retrain"):
             return []
         good = sum(value <= GOOD for value in self.errors.values())

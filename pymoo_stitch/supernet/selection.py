@@ -21,7 +21,7 @@ class Selection:
 
 
 class Selector:
-    """Selects by genotype. Variable i is link i; behind them stand those of the output switch: the second network,
+    """Selects by genotype. Variable i is link i; after them stand those of the output switch: the second network,
     the third, …, the ensemble of all. (A single network, bridged to itself, has none.)
 
     A switch with several variables takes the first that is 1, or the original if none is. A variable is active iff its

@@ -1,4 +1,5 @@
-"""What several subnetworks of one space have in common: which of their steps compute the same, and what they cost together."""
+"""What several subnetworks of one space have in common: which of their steps compute the same, and what they cost
+together."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ class Computation:
 
 class Sharing:
     """The steps of several subnetworks, those that compute the same taken together: the same operation with the same
-    weights on the same tensors. Behind a stitch that only one of two subnetworks has, they have no step in common.
+    weights on the same tensors. After a stitch that only one of two subnetworks has, they have no step in common.
 
     `computations` are all of them, each after those it reads; `of[i]` are the numbers of those of subnetwork i in the
     order in which they run, `results[i]` those whose mean is its output.
@@ -36,7 +37,7 @@ class Sharing:
         self.results: list[list[int]] = []
         known: dict[tuple, int] = {}
         for owner, subnetwork in enumerate(subnetworks):
-            # Statistics and stitches of its own are nobody else's, even where they have the same values.
+            # Statistics and stitches of its own belong to it alone, even where they have the same values.
             own_stitches = id(subnetwork.stitches) if subnetwork.retrained else None
             number: dict[int, int] = {}
             for step in subnetwork.steps():
@@ -51,7 +52,7 @@ class Sharing:
 
 
 class JointCosts:
-    """What subnetworks of one space cost one after another, each step once: exact, for many at a time.
+    """What subnetworks of one space cost together, each step counted once: exact, for many at a time.
 
     :param subnetworks: the candidates, which are then called by their place in this list.
     """
@@ -75,7 +76,7 @@ class JointCosts:
 
     @cached_property
     def pairs(self) -> np.ndarray:
-        """The multiply-adds of each two together [n, n]."""
+        """The multiply-adds of each pair together [n, n]."""
         uses = self._uses.astype(np.float64)  # exact up to 2⁵³, and much faster than integers
         common = (uses * self._costs) @ uses.T
         return self.alone[:, None] + self.alone - np.rint(common).astype(np.int64)
@@ -83,8 +84,8 @@ class JointCosts:
     def cumulative(self, stages: np.ndarray) -> np.ndarray:
         """The multiply-adds of the first, the first two, … candidates in each row together.
 
-        :param stages: candidates [n, stages], −1 behind the last of a row that has fewer.
-        :return: multiply-adds [n, stages] for one image; behind the last of a row they stay as they are.
+        :param stages: candidates [n, stages], −1 after the last of a row that has fewer.
+        :return: multiply-adds [n, stages] for one image; after the last of a row they stay as they are.
         """
         stages = np.asarray(stages)
         first, second = stages[:, 0], stages[:, 1:2]
@@ -105,6 +106,6 @@ def check_one_space(subnetworks: Sequence[Subnetwork]) -> None:
             raise TypeError(f"subnetworks are expected, such as supernet.subnetwork(x), not {subnetwork!r}.")
         if subnetwork.space is not subnetworks[0].space:
             raise ValueError(
-                f"{subnetwork!r} and {subnetworks[0]!r} are of different spaces, and have nothing in common. Take both from "
-                "one supernet."
+                f"{subnetwork!r} and {subnetworks[0]!r} are of different spaces, and have nothing in common. Take both "
+                "from one supernet."
             )

@@ -28,18 +28,20 @@ class Outline(NamedTuple):
 
 
 class Space(ABC):
-    """A genotype, a vector of `n_var` booleans, selects a subnetwork from a space: a supernet, a family, all chains of a pool,
-    or one of yours, which says `n_var` and `subnetwork`.
+    """A genotype, a vector of `n_var` booleans, selects a subnetwork from a space: a supernet, a family, all chains of
+    a pool, or your own, which defines `n_var` and `subnetwork`.
 
-    The rest has defaults. They suit a space that selects subnetworks of another one (`basis`), such as some of a supernet's; one
-    whose subnetworks are its own says `basis`, `networks`, `max_cost` and `is_fitted` as well. Say `active` where the variables
-    that matter are not those of the subnetwork, and `digest` if you keep journals: the default does not look at weights."""
+    The rest has defaults. They suit a space that selects subnetworks of another one (`basis`), such as some of a
+    supernet's; one whose subnetworks are its own defines `basis`, `networks`, `max_cost` and `is_fitted` as well.
+    Define `active` where the variables that matter are not those of the subnetwork, and `digest` if you keep journals:
+    the default does not look at weights."""
 
     n_var: int
     """The number of variables of a genotype."""
 
     n_choices: int = 0
-    """How many of the variables, the last ones, are the output switch's: all of its inputs should be equally frequent."""
+    """How many of the variables, the last ones, are the output switch's: all of its inputs should be equally
+    frequent."""
 
     first: np.ndarray | None = None
     """Genotypes [n, n_var] to begin every search with."""
@@ -49,7 +51,7 @@ class Space(ABC):
 
     @abstractmethod
     def subnetwork(self, x: Sequence[bool] | np.ndarray) -> "Subnetwork":
-        """What a genotype selects."""
+        """The subnetwork that a genotype selects."""
 
     def outline(self, x: Sequence[bool] | np.ndarray) -> Outline:
         """What a search asks about a genotype, in one walk."""
@@ -107,7 +109,7 @@ class Space(ABC):
 
     @property
     def is_fitted(self) -> bool:
-        """Whether the stitches have got their weights."""
+        """Whether the stitches have been fitted."""
         return self.basis.is_fitted
 
     def digest(self) -> str:

@@ -1,8 +1,8 @@
 """A supernet as a file: one safetensors file whose metadata holds everything that is not a tensor, as JSON.
 
 A file is data. Reading one looks operators up among those allowed, builds stitches of registered kinds, and checks
-every name, shape and cost against what the operators themselves give; it never evaluates anything that stands in the
-file. A digest over the whole content finds accidental changes."""
+every name, shape and cost against what the operators themselves return; it never executes anything in the file. A
+digest over the whole content finds accidental changes."""
 
 import json
 import math
@@ -87,7 +87,7 @@ def load(path: str | os.PathLike) -> Contents:
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path} to load a supernet from.")
     with open(path, "rb"):
-        pass  # a file that may not be read is not a file that is wrong
+        pass  # not permitted to read it, which says nothing about the file
     try:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
@@ -234,7 +234,7 @@ def _read_document(document: Any, tensors: Mapping[str, torch.Tensor]) -> Conten
     bound = document["bound"] if document["bound"] is None else _typed(document["bound"], int, "bound")
     stray = [name for name in unused if not name.startswith("stitches.")]
     if stray:
-        raise ValueError(f"no network has a use for the tensor {stray[0]!r}")
+        raise ValueError(f"no network uses the tensor {stray[0]!r}")
     return Contents(
         networks,
         tuple(links),
@@ -331,7 +331,8 @@ def _check_nodes(
                 fits = isinstance(result, torch.Tensor) and (tuple(result.shape), result.dtype) == said
             if not fits or (batch == 1 and cost != node.cost):  # what no sample changes is counted once
                 raise ValueError(
-                    f"node {node.name!r} of network {name} does not give what the file says: {said}, {node.cost} multiply-adds"
+                    f"node {node.name!r} of network {name} does not return what the file says: {said}, {node.cost} "
+                    "multiply-adds"
                 )
 
 
@@ -394,7 +395,8 @@ def _torch(name: Any, types: Any) -> Any:
 def _fields(item: Any, what: str, *names: str) -> None:
     if not isinstance(item, dict) or set(item) != set(names):
         raise ValueError(
-            f"{what} has the fields {sorted(item) if isinstance(item, dict) else type(item).__name__}, not {sorted(names)}"
+            f"{what} has the fields {sorted(item) if isinstance(item, dict) else type(item).__name__}, not "
+            f"{sorted(names)}"
         )
 
 

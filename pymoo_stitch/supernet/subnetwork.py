@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 class Step:
     """One step of what a subnetwork computes: a node of a network, or a stitch, which stands for the node it replaces.
 
-    `reads` tells for each node's name that it reads which earlier step gives it; the network's input is not among
-    them. `own` are weights that the network does not have: statistics of a batch norm for this subnetwork alone."""
+    `reads` maps the name of each node that it reads to the earlier step that computes it; the network's input is not
+    among them. `own` are weights that the network does not have: statistics of a batch norm for this subnetwork
+    alone."""
 
     id: int
     reads: dict[str, int]
@@ -45,8 +46,8 @@ class Step:
 class Subnetwork(ABC):
     """What the genotype `x` selects from a `space`, such as a supernet; `stitches` are the modules of its links by
     name, the space's own unless `retrain` has made trained copies of them; `norms` are the batch norms, by the id of
-    their step, to which `recalibrate` has given statistics of their own. `make_head` gives what turns its output into
-    scores, where it comes from a problem with a head."""
+    their step, to which `recalibrate` has given statistics of their own. `make_head` returns the module that turns its
+    output into scores, where it comes from a problem with a head."""
 
     space: "Space"
     x: np.ndarray
@@ -58,13 +59,13 @@ class Subnetwork(ABC):
     @property
     @abstractmethod
     def active(self) -> np.ndarray:
-        """A mask over the variables: which matter. Flipping any other gives the same subnetwork."""
+        """A mask over the variables: which matter. Flipping any other selects the same subnetwork."""
 
     @property
     @abstractmethod
     def key(self) -> str:
-        """The canonical name of the active structure: two genotypes of a space have the same key iff they select the
-        same subnetwork."""
+        """The canonical name of the active structure: two genotypes of a space have the same key if and only if they
+        select the same subnetwork."""
 
     @property
     @abstractmethod
@@ -79,7 +80,7 @@ class Subnetwork(ABC):
     @property
     @abstractmethod
     def outputs(self) -> list[Network]:
-        """The network whose output this gives, or all whose outputs it averages."""
+        """The network whose output this returns, or all those whose outputs it averages."""
 
     @abstractmethod
     def _steps(self) -> Iterator[Step]:
@@ -91,7 +92,7 @@ class Subnetwork(ABC):
         """The steps whose mean is the output."""
 
     def steps(self) -> Iterator[Step]:
-        """What it computes, in topological order; the last ones give `results`."""
+        """What it computes, in topological order; `results` are among the last."""
         return (self.norms.get(step.id, step) for step in self._steps())
 
     @property
@@ -107,7 +108,7 @@ class Subnetwork(ABC):
         return found
 
     def norms_after_stitches(self) -> list[Step]:
-        """The batch norms that read, directly or not, what a stitch gives: those that `recalibrate` is about."""
+        """The batch norms that read a stitch's output, directly or not: those that `recalibrate` changes."""
         after = self.after_stitches()
         return [
             step for step in self._steps() if step.id in after and step.node is not None and is_batch_norm(step.node)
@@ -125,13 +126,13 @@ class Subnetwork(ABC):
         return retrain(self, images, **options)
 
     def recalibrate(self, images: Any, **options: Any) -> "Recalibration":
-        """Give the batch norms after a stitch the mean and variance of what they read in this subnetwork. They were
-        computed for tensors that no stitch had been at. Stitches and all other weights stay, and so do the space and its
-        other subnetworks: the statistics are this subnetwork's own, and `module()` has them.
+        """Set the mean and variance of the batch norms after a stitch to those of what they read in this subnetwork.
+        The networks' own were computed on tensors without stitches. Stitches and all other weights stay, and so do the
+        space and its other subnetworks: the statistics are this subnetwork's own, and `module()` has them.
 
         It mostly helps where many stitches follow one another, but not always. Measure it on images that were not used
-        for it, and call `undo_recalibration()` where it does not. After `retrain`, not before. A second call begins with
-        the statistics of the networks again.
+        for it, and call `undo_recalibration()` where it does not. After `retrain`, not before. A second call begins
+        with the statistics of the networks again.
 
         :param images: as in `Supernet.fit`.
         :param options: those of `fitting.recalibrate`.
@@ -141,14 +142,14 @@ class Subnetwork(ABC):
         return recalibrate(self, images, **options)
 
     def undo_recalibration(self) -> None:
-        """Take the statistics of the networks again."""
+        """Use the statistics of the networks again."""
         self.norms = MappingProxyType({})
 
     def module(self, device: torch.device | str | None = None, *, head: nn.Module | None = None) -> fx.GraphModule:
         """A plain module, in eval mode, that holds copies of what it uses and nothing else. Without a device it is on
         the CPU.
 
-        :param head: what to put behind it, such as `StitchProblem.head` gives."""
+        :param head: what to put after it, such as `StitchProblem.head` returns."""
         builder = GraphBuilder(device)
         output = self.write(builder)
         return builder.module(output if head is None else builder.call("head", head, output), "Subnetwork")
@@ -194,5 +195,5 @@ class Subnetwork(ABC):
 
 def key(structure: bytes, decisions: np.ndarray) -> str:
     """A subnetwork's key, from a digest of what its space is made of and the variables that are active and 1."""
-    # The letter before it: pymoo turns into floats what can be read as one, and some digests can.
+    # A letter first: pymoo turns strings that can be read as numbers into floats, and some digests can.
     return "s" + digest([np.packbits(decisions)], key=structure)

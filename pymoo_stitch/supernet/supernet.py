@@ -21,14 +21,16 @@ from .subnetwork import Step, Subnetwork, key
 from .summary import summary
 
 FEW = 4
-"""Of fewer matches the user is told how there can be more."""
+"""With fewer matches, the user is told how to get more."""
 
 
 class Supernet(Space):
     """Networks, links between their taps, and at each tap with links arriving a switch: its consumers read the original
     tensor or one of the links.
 
-    >>> small, large = (nn.Sequential(nn.Conv2d(3, n, 3), nn.ReLU(), nn.Flatten(), nn.Linear(36 * n, 2)) for n in (4, 8))
+    >>> def network(n):
+    ...     return nn.Sequential(nn.Conv2d(3, n, 3), nn.ReLU(), nn.Flatten(), nn.Linear(36 * n, 2))
+    >>> small, large = network(4), network(8)
     >>> supernet = Supernet.build([small, large], torch.rand(1, 3, 8, 8))
     >>> supernet
     Supernet(sequential_402, sequential_802; 3 matches, 8 variables)
@@ -37,15 +39,15 @@ class Supernet(Space):
     >>> subnetwork.n_stitches, subnetwork.module()(torch.rand(5, 3, 8, 8)).shape
     (1, torch.Size([5, 2]))
 
-    A genotype has one boolean per link, in the order of `links`, and behind them one per network for the output switch:
+    A genotype has one boolean per link, in the order of `links`, and after them one per network for the output switch:
     the second network, the third, …, the ensemble of all (the mean of their outputs). A switch takes the first of its
     inputs whose variable is 1, the original if none is; so the all-zero genotype is the first network, untouched.
 
     :param networks: one or more with equal input and output shapes and different names.
     :param links: any that leave the supernet acyclic. They are put into topological order, those between the same two
         taps side by side.
-    :param stitches: their tensors, as `supernet.stitches.state_dict()` gives them. Without, all stitches are new and,
-        until `fit` has been called, not `is_fitted`.
+    :param stitches: their tensors, as `supernet.stitches.state_dict()` returns them. Without them, all stitches are
+        new, and `is_fitted` is False until `fit` has been called.
     :param bound: the largest number of matches there could have been, and
     :param dropped: the matches left out for a cycle, where a matcher made the links.
     :param fit_report: what is known of the stitches given; `fit` and `finetune` replace it.
@@ -156,7 +158,7 @@ class Supernet(Space):
         return [place[self._wiring.switch(link)] for link in self.links]
 
     def fit(self, images: Any, method: str | None = None, **options: Any) -> FitReport:
-        """Fit each stitch, in place, to the tensor that it stands for, and report their errors on images kept back. The
+        """Fit each stitch, in place, to the tensor that it replaces, and report their errors on images kept back. The
         networks stay as they are.
 
         :param images: a tensor, a Dataset, or a DataLoader or another iterable of batches; labels are ignored where
@@ -183,11 +185,11 @@ class Supernet(Space):
         return self.fit_report
 
     def take_networks(self, networks: Iterable[Network]) -> None:
-        """Put networks that differ in their weights alone in the place of its own. Its subnetworks are then made of
-        them; whoever else holds the former ones is left with those."""
+        """Replace its networks by others that differ only in their weights. Its subnetworks then use these; whoever
+        else holds the former ones keeps those."""
         networks = tuple(networks)
         if storage.structure(networks, self.links) != self.structure:
-            raise ValueError("only networks of the same structure and order can take the place of others.")
+            raise ValueError("only networks of the same structure and order can replace others.")
         self.networks, self._wiring = networks, Wiring(networks, self.links)
 
     def save(self, path: str | os.PathLike) -> None:
@@ -228,7 +230,8 @@ class Supernet(Space):
         return self.summary()
 
     def __repr__(self) -> str:
-        return f"Supernet({', '.join(network.name for network in self.networks)}; {self.n_matches} matches, {self.n_var} variables)"
+        names = ", ".join(network.name for network in self.networks)
+        return f"Supernet({names}; {self.n_matches} matches, {self.n_var} variables)"
 
     @cached_property
     def structure(self) -> bytes:

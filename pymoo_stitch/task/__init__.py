@@ -1,7 +1,7 @@
 """Data and metrics, and what subnetworks predict on them.
 
-In: images with labels (`data` reads them from folders), and subnetworks. Out: a `Task` with its splits, metrics and head, and
-from the `Engine` the metrics of many subnetworks, computed together; `cascading` scores cascades of them.
+In: images with labels (`data` reads them from folders), and subnetworks. Out: a `Task` with its splits, metrics and
+head, and from the `Engine` the metrics of many subnetworks, computed together; `cascading` scores cascades of them.
 
 May import: `util`, `network`, `supernet`.
 """

@@ -2,8 +2,8 @@
 
 Candidates are subnetworks of one space, called by their place in a list. `predict` computes their scores on a split;
 `all_cascades` makes a table of the candidates themselves and of all cascades of two of them, or of more. It is made of
-`single_networks` and of `extend`, which adds one more stage. `CascadeTable.front` is what is worth looking at, `evaluate` the
-same cascades on other images, and `follow` what one of them answers for each image, for paired tests.
+`single_networks` and of `extend`, which adds one more stage. `CascadeTable.front` is what is worth looking at,
+`evaluate` the same cascades on other images, and `follow` what one of them answers for each image, for paired tests.
 
     predictions = predict(problem.engine, candidates, problem.task["selection"])
     table = all_cascades(predictions, JointCosts(candidates))
@@ -25,8 +25,8 @@ from .metrics import METRICS
 from .split import Split
 
 DEFERRED = (0.02, 0.04, 0.06, 0.08, 0.10, 0.13, 0.16, 0.20, 0.25, 0.30, 0.40, 0.50)
-"""What fractions of the images that get to a stage are deferred by the thresholds that are tried: few enough not to choose
-a threshold by single images."""
+"""What fractions of the images that get to a stage are deferred by the thresholds that are tried: few enough not to
+choose a threshold by single images."""
 
 MOST = 2 * 10**7
 """How many cascades are scored at once, at most: a table of them takes 2 GB."""
@@ -50,11 +50,11 @@ class Predictions:
 
     def __post_init__(self) -> None:
         if self.metric not in METRICS:
-            raise ValueError(f"there is no metric {self.metric!r}; there are {', '.join(METRICS)}.")
+            raise ValueError(f"there is no metric {self.metric!r}; choose from {', '.join(METRICS)}.")
         if self.scores.ndim < 3 or self.scores.shape[1] != len(self.labels):
             raise ValueError(
-                f"scores are [candidates, images, classes, …] for {len(self.labels)} images with labels, but are of shape "
-                f"{tuple(self.scores.shape)}."
+                f"scores are [candidates, images, classes, …] for {len(self.labels)} images with labels, but are of "
+                f"shape {tuple(self.scores.shape)}."
             )
 
     def __len__(self) -> int:
@@ -101,7 +101,7 @@ class Followed:
 
     @property
     def fractions(self) -> np.ndarray:
-        """What fraction of the images gets to each stage; behind the last that one does, nothing follows."""
+        """What fraction of the images gets to each stage; after the last that one does, nothing follows."""
         return np.array([(self.last >= stage).mean() for stage in range(self.last.max(initial=0) + 1)])
 
 
@@ -110,7 +110,7 @@ def follow(
 ) -> Followed:
     """What a cascade of candidates answers for each image.
 
-    :param stages: the candidates; one alone answers all images itself. −1 behind the last is left out.
+    :param stages: the candidates; one alone answers all images itself. −1 after the last is left out.
     :param thresholds: for each stage but the last.
     """
     stages = [int(stage) for stage in stages if stage >= 0]
@@ -150,16 +150,16 @@ def predict(
     return Predictions(torch.stack(outputs), split.labels(), metric)
 
 
-# ---------------------------------------------------------------------------------------------------------------- tables
+# --------------------------------------------------------------------------------------------------------------- tables
 
 
 @dataclass(frozen=True)
 class CascadeTable:
     """Cascades as arrays, a row for each; single networks are rows of one stage.
 
-    :param stages: candidates [n, stages], −1 behind the last.
-    :param thresholds: [n, stages − 1], float32, NaN behind the last.
-    :param fractions: what fraction of the images gets to each stage [n, stages], 0 behind the last.
+    :param stages: candidates [n, stages], −1 after the last.
+    :param thresholds: [n, stages − 1], float32, NaN after the last.
+    :param fractions: what fraction of the images gets to each stage [n, stages], 0 after the last.
     :param costs: expected multiply-adds for one image [n].
     :param values: the metric [n].
     :param metric: its name.
@@ -285,20 +285,21 @@ def extend(
     by: Sequence[int] | None = None,
     deferred: Sequence[float] = DEFERRED,
 ) -> CascadeTable:
-    """Each cascade of a table with one more stage: with each candidate that is not among its stages, and each threshold.
+    """Each cascade of a table with one more stage: with each candidate that is not among its stages, and each
+    threshold.
 
     :param table: of the same images. All rows have the same number of stages.
     :param by: the candidates that can be the new stage, all by default.
-    :param deferred: what fractions of the images that get to the last stage are to be deferred to the new one. Thresholds
-        lie in the middle between the top probabilities of two images.
+    :param deferred: what fractions of the images that get to the last stage are to be deferred to the new one.
+        Thresholds lie in the middle between the top probabilities of two images.
     """
     if len(table) and table.n_stages.min() < table.stages.shape[1]:
         raise ValueError("the cascades to extend must all have the same number of stages.")
     by = range(len(predictions)) if by is None else by
     if (count := len(table) * len(by) * len(deferred)) > MOST:
         raise ValueError(
-            f"up to {count:,} cascades of {table.stages.shape[1] + 1} stages are more than the {MOST:,} that can be scored at "
-            "once: name fewer candidates, or fewer stages."
+            f"up to {count:,} cascades of {table.stages.shape[1] + 1} stages are more than the {MOST:,} that can be "
+            "scored at once: name fewer candidates, or fewer stages."
         )
     parts = [_extended(table, row, predictions, np.asarray(by), deferred) for row in range(len(table))]
     width = table.stages.shape[1] + 1
@@ -360,7 +361,8 @@ def _thresholds(tops: np.ndarray, deferred: Sequence[float]) -> tuple[np.ndarray
 def _chunks(
     predictions: Predictions, by: np.ndarray, images: np.ndarray
 ) -> Iterable[tuple[torch.Tensor, torch.Tensor]]:
-    """The scores of some candidates for some images, [n, images, classes, …], a few candidates at a time, with labels."""
+    """The scores of some candidates for some images, [n, images, classes, …], a few candidates at a time, with
+    labels."""
     chosen = torch.as_tensor(images)
     size = max(1, len(images) * predictions.scores[0, 0].numel())
     for at in range(0, len(by), step := max(1, _CHUNK // size)):
@@ -368,7 +370,8 @@ def _chunks(
 
 
 def _answers(scores: torch.Tensor, total: torch.Tensor, n_before: int, combine: str) -> torch.Tensor:
-    """What cascades answer after a stage with these scores, given the sum of those of the `n_before` stages before it."""
+    """What cascades answer after a stage with these scores, given the sum of those of the `n_before` stages before
+    it."""
     return (total + scores) / (n_before + 1) if combine == "mean" else scores
 
 
@@ -396,7 +399,7 @@ def evaluate(table: CascadeTable, predictions: Predictions, costs: JointCosts) -
 
 
 def each_image(table: CascadeTable, row: int, predictions: Predictions) -> np.ndarray:
-    """The metric's statistics of one cascade for each image [images, …]; of the accuracy, the first column tells whether it
-    is right: what paired tests need."""
+    """The metric's statistics of one cascade for each image [images, …]; of the accuracy, the first column tells
+    whether it is right: what paired tests need."""
     followed = follow(predictions, table.stages[row], table.thresholds[row], table.combine)
     return predictions.statistics(followed.answers[None], predictions.labels)[0]

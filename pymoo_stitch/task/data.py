@@ -74,8 +74,8 @@ def voc(
         return VOCSegmentation(_existing(root), str(year), image_set, transform=image, target_transform=mask)
     except (RuntimeError, OSError, ValueError) as error:
         raise ValueError(
-            f"there is no segmentation set {image_set!r} of VOC {year} in {root}. It must hold VOCdevkit/VOC{year} with "
-            "JPEGImages, SegmentationClass and ImageSets/Segmentation."
+            f"there is no segmentation set {image_set!r} of VOC {year} in {root}. It must hold VOCdevkit/VOC{year} "
+            "with JPEGImages, SegmentationClass and ImageSets/Segmentation."
         ) from error
 
 

@@ -3,8 +3,8 @@
 A subnetwork becomes a list of *values*, each an operation and the values it reads. Values of different subnetworks with
 the same operation and the same inputs are one value: so the part of a network before its first stitch is shared by all,
 and whatever two subnetworks have in common from the input on is computed once for both. How a value is computed depends
-on nothing else, least of all on who else needs it: predictions for a batch are the same to the bit, alone or together, in
-any order."""
+on nothing else, least of all on who else needs it: predictions for a batch are the same to the bit, alone or together,
+in any order."""
 
 import copy
 import math
@@ -54,11 +54,11 @@ _Measure = Callable[[int, torch.Tensor, torch.Tensor], dict[Any, Any]]
 @dataclass(frozen=True)
 class Outcome:
     """What came of evaluating one subnetwork: a value for each metric, its share of the time that was taken, and the
-    reason if it failed, else nothing. A failed one has the worst value of every metric. `each` has, if asked for, for each
-    metric the statistics of each image [n, …] (see `Metric`).
+    reason if it failed, else nothing. A failed one has the worst value of every metric. `each` has, if asked for, for
+    each metric the statistics of each image [n, …] (see `Metric`).
 
-    `images` is how many were evaluated. One that stopped before the last is *bounded*: `bound` is the best that its first
-    metric can be, whose value is an estimate; the other metrics are not known."""
+    `images` is how many were evaluated. One that stopped before the last is *bounded*: `bound` is the best that its
+    first metric can be, whose value is an estimate; the other metrics are not known."""
 
     metrics: dict[str, float]
     seconds: float
@@ -71,16 +71,16 @@ class Outcome:
 class Engine:
     """Evaluates subnetworks on one device, without gradients.
 
-    Convolutions run channels-last, and a batch norm behind a convolution is folded into it, unless others in the network
-    read what lies between. Where a stitch reads it, the convolution is computed by itself as well: if it was not folded for
-    some subnetworks and folded for others, these would share nothing from there on.
+    Convolutions run channels-last, and a batch norm after a convolution is folded into it, unless others in the
+    network read what lies between. Where a stitch reads it, the convolution is computed by itself as well: if it was
+    not folded for some subnetworks and folded for others, these would share nothing from there on.
 
     :param device: by default a GPU if there is one, else the CPU.
     :param batch_size: of how many images a batch consists. What is evaluated together changes no result, but the size
         of batches may change how they are rounded.
-    :param memory: how many bytes a batch may take, not counting weights and what metrics take. Subnetworks that would need more
-        together are evaluated in several groups; one that would need more alone fails. By default 2 GiB, or a quarter
-        of what the device has if that is less.
+    :param memory: how many bytes a batch may take, not counting weights and what metrics take. Subnetworks that would
+        need more together are evaluated in several groups; one that would need more alone fails. By default 2 GiB, or a
+        quarter of what the device has if that is less.
     """
 
     def __init__(self, device: torch.device | str | None = None, *, batch_size: int = 32, memory: int | None = None):
@@ -116,15 +116,15 @@ class Engine:
             default outputs are scores.
         :param each: whether outcomes have the statistics of each image.
         :param progress: shows a progress bar on a terminal, if it takes more than two seconds.
-        :param ease: how easy each image is [n]: the hardest are evaluated first. By default in their order, as is a split that is
-            not kept in memory.
-        :param needed: for each subnetwork the value that the first metric must reach; its evaluation stops when it no longer can.
-            None for what is evaluated in full.
+        :param ease: how easy each image is [n]: the hardest are evaluated first. By default in their order, as is a
+            split that is not kept in memory.
+        :param needed: for each subnetwork the value that the first metric must reach; its evaluation stops when it no
+            longer can. None for what is evaluated in full.
         :param stopped: is called with how many have just stopped.
         """
         start, metrics = time.perf_counter(), tuple(metrics)
         if unknown := [name for name in metrics if name not in METRICS]:
-            raise ValueError(f"there is no metric {unknown[0]!r}; there are {', '.join(METRICS)}.")
+            raise ValueError(f"there is no metric {unknown[0]!r}; choose from {', '.join(METRICS)}.")
         if heads is not None and self.device.type != "cpu":  # copies: a task's own also goes to workers without a GPU
             heads = [head and copy.deepcopy(head).to(self.device) for head in heads]
 
@@ -184,11 +184,12 @@ class Engine:
         is_over: Callable[[int, dict[tuple[int, Any], Any], int], bool] = lambda number, sums, seen: False,
         stopped: Callable[[int], None] = lambda count: None,
     ) -> tuple[dict[tuple[int, Any], Any], dict[int, str], dict[int, int]]:
-        """Whatever `measure` finds in the outputs of each subnetwork, added up over a split, by its number and name; why there
-        is nothing of some; and of how many images it is.
+        """Whatever `measure` finds in the outputs of each subnetwork, added up over a split, by its number and name;
+        why there is nothing of some; and of how many images it is.
 
         :param order: as in `Split.batches`.
-        :param is_over: whether a subnetwork needs no more images, given its number, all that was found, and how many it has seen.
+        :param is_over: whether a subnetwork needs no more images, given its number, all that was found, and how many it
+            has seen.
         :param stopped: is called with how many have just come to that.
         """
         plans = list(self.plans(subnetworks))
@@ -382,7 +383,7 @@ class Engine:
         )
 
     def _stitch(self, stitch: nn.Module) -> "Operation":
-        """A stitch may be fitted anew while the engine lives: its tensors' versions tell."""
+        """A stitch may be fitted again while the engine lives: its tensors' versions tell."""
         tensors = stitch.state_dict(keep_vars=True).values()
         version = [(tensor.data_ptr(), 0 if tensor.is_inference() else tensor._version) for tensor in tensors]
         if stitch not in self._stitches or self._stitches[stitch][0] != version:

@@ -1,7 +1,7 @@
 """Heads: what turns a network's output into scores for the classes of a task it was not trained for ([SF]).
 
-A head is a recipe. Its `fit` makes a module from what one network gives for labelled images; `Task(head=…)` has that done for
-every subnetwork, on the calibration split."""
+A head is a recipe. Its `fit` makes a module from what one network gives for labelled images; `Task(head=…)` has that
+done for every subnetwork, on the calibration split."""
 
 from collections.abc import Sequence
 from typing import Protocol

@@ -15,12 +15,13 @@ BINS = 15
 
 @dataclass(frozen=True)
 class Metric:
-    """`each(outputs, labels)` are the statistics of each image of a batch [B, …], `values(sums)` is the metric [n] on n sets
-    of images, given their sums over images [n, …].
+    """`each(outputs, labels)` are the statistics of each image of a batch [B, …], `values(sums)` is the metric [n] on n
+    sets of images, given their sums over images [n, …].
 
-    Outputs are logits, classes in the second dimension; labels are one class per image [B] or per pixel [B, H, W]. `best`
-    and `worst` are the ends of its range. `is_mean` tells that it is the mean over images of values in [0, 1], and its
-    statistics the value and whether the image counts: then it is known what it can become, at best, before all are seen."""
+    Outputs are logits, classes in the second dimension; labels are one class per image [B] or per pixel [B, H, W].
+    `best` and `worst` are the ends of its range. `is_mean` tells that it is the mean over images of values in [0, 1],
+    and its statistics the value and whether the image counts: then it is known what it can become, at best, before all
+    are seen."""
 
     each: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
     values: Callable[[torch.Tensor], torch.Tensor]
@@ -105,8 +106,8 @@ def _reliability(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
 
 def reliability(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     """For each of `BINS` equal bins of the predicted class's probability: predictions, the sum of their probabilities,
-    right ones, [3, BINS]. They add up over batches; the calibration error is made of them, and `report.plot_reliability`
-    shows them. Logits and labels are as in `Metric`."""
+    right ones, [3, BINS]. They add up over batches; the calibration error is made of them, and
+    `report.plot_reliability` shows them. Logits and labels are as in `Metric`."""
     return _reliability(outputs, labels).sum(0)
 
 
@@ -122,5 +123,5 @@ METRICS: dict[str, Metric] = {
     "cross_entropy": Metric(_cross_entropy, _bounded_mean, best=0.0, worst=_WORST_CROSS_ENTROPY),
     "calibration_error": Metric(_reliability, _calibration_error, best=0.0, worst=1.0),
 }
-"""Top-1 accuracy; [G]'s accuracy of segmentations, the mean over images of the fraction of pixels that are right; the mean
-over classes of intersection over union; mean cross-entropy in nats, at most 100; expected calibration error."""
+"""Top-1 accuracy; [G]'s accuracy of segmentations, the mean over images of the fraction of pixels that are right; the
+mean over classes of intersection over union; mean cross-entropy in nats, at most 100; expected calibration error."""

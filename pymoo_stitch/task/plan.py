@@ -10,7 +10,7 @@ import torch
 
 from ..network import Batch, Node, Ref, leaves, mean, resolver, substitute
 
-# -------------------------------------------------------------------------------------------------------------- programs
+# ------------------------------------------------------------------------------------------------------------- programs
 
 
 Run = Callable[[list[Any], int], Any]
@@ -64,7 +64,7 @@ class Program(NamedTuple):
 
 
 def needed(values: list[Value], result: int) -> list[Value]:
-    """Those values that the result needs, each behind what it reads, their reads numbered anew. One branch is finished
+    """Those values that the result needs, each after what it reads, their reads numbered again. One branch is finished
     before the next is begun: so little is alive at a time. (Folding has left convolutions unread.)"""
     place = {0: 0}
     ordered: list[Value] = []
@@ -135,7 +135,7 @@ def compiled(
     return call_with_varying_names if varies(node.kwargs) else call
 
 
-# ----------------------------------------------------------------------------------------------------------------- plans
+# ---------------------------------------------------------------------------------------------------------------- plans
 
 
 class _Memory:
@@ -169,8 +169,8 @@ class Plan:
     """Several subnetworks, each operation on the same inputs once.
 
     `numbers` are those of the subnetworks in the list they came from, `cost` the multiply-adds for one image, and
-    `memory` the bytes that a batch takes at most: its tensors, and a quarter more for scratch space inside operations and
-    for what the allocator wastes."""
+    `memory` the bytes that a batch takes at most: its tensors, and a quarter more for scratch space inside operations
+    and for what the allocator wastes."""
 
     def __init__(self, programs: Sequence[Program]):
         self.programs = programs
@@ -193,7 +193,7 @@ class Plan:
         self._schedule(values, results)
 
     def _schedule(self, values: list[Value], results: dict[int, list[int]]) -> None:
-        """The steps one by one, each with what can be forgotten behind it, and the memory this takes."""
+        """The steps one by one, each with what can be forgotten after it, and the memory this takes."""
         readers = Counter(i for value in values for i in set(value.reads))
         last = {i: at for at, value in enumerate(values, 1) for i in value.reads}
         memory = _Memory()

@@ -34,8 +34,8 @@ class Split:
             source = tuple(source)
         elif not isinstance(items, Dataset) or not hasattr(items, "__len__"):
             raise TypeError(
-                f"the {name} split is a {type(source).__name__}; give a pair of tensors (images, labels), a Dataset with "
-                "a length, or a DataLoader."
+                f"the {name} split is a {type(source).__name__}; give a pair of tensors (images, labels), a Dataset "
+                "with a length, or a DataLoader."
             )
         if isinstance(source, DataLoader) and not _is_plain(source):
             raise ValueError(
@@ -175,8 +175,8 @@ class Split:
         images, labels = (*item, None)[:2] if isinstance(item, (tuple, list)) else (item, None)
         if not isinstance(images, torch.Tensor):
             raise ValueError(
-                f"{where} is a {type(images).__name__}, not a tensor. Give the dataset a transform that makes one, such "
-                "as torchvision.transforms.PILToTensor()."
+                f"{where} is a {type(images).__name__}, not a tensor. Give the dataset a transform that makes one, "
+                "such as torchvision.transforms.PILToTensor()."
             )
         if images.dtype not in (torch.float32, torch.uint8):
             raise ValueError(f"{where} has images of {images.dtype}; give float32 (`.float()`) or uint8.")
@@ -194,8 +194,8 @@ class Split:
             labels = labels[:, 0]
         if len(images) != len(labels) or labels.ndim not in (1, 3):
             raise ValueError(
-                f"{where} has images of shape {tuple(images.shape)} and labels of shape {tuple(labels.shape)}; labels are "
-                "one class per image, or one per pixel."
+                f"{where} has images of shape {tuple(images.shape)} and labels of shape {tuple(labels.shape)}; labels "
+                "are one class per image, or one per pixel."
             )
         return images, labels
 

@@ -1,6 +1,7 @@
 """When the evaluation of a subnetwork can stop: as soon as it can no longer reach what is needed of it.
 
-This is for metrics that are means over images of values in [0, 1]. Images come hardest first, so that it shows early."""
+This is for metrics that are means over images of values in [0, 1]. Images come hardest first, so that it shows
+early."""
 
 from collections.abc import Sequence
 
@@ -22,7 +23,8 @@ class Stopping:
     """Decides which subnetworks have come to their end, and what is then known of them.
 
     :param needed: for each subnetwork the value that its metric must reach to matter, None if it is evaluated in full.
-    :param ease: how easy each image is, in the order in which they are evaluated [n]: what the metric is expected to be.
+    :param ease: how easy each image is, in the order in which they are evaluated [n]: what the metric is expected to
+        be.
     """
 
     def __init__(self, needed: Sequence[float | None], ease: np.ndarray):
@@ -39,8 +41,8 @@ class Stopping:
         return (total + left) / max(count + left, 1)
 
     def estimate(self, total: float, count: float, seen: int) -> float:
-        """The metric to be expected. Whether an image is right follows from its ease and the ability of the subnetwork, which is
-        that with which what was seen is likeliest (a Rasch model)."""
+        """The metric to be expected. Whether an image is right follows from its ease and the ability of the subnetwork,
+        which is that with which what was seen is likeliest (a Rasch model)."""
         before, after = self._ease[:seen], self._ease[seen:]
 
         def excess(ability: float) -> float:

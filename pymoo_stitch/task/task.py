@@ -13,10 +13,10 @@ from .split import Split
 class Task:
     """Data splits and the metrics by which subnetworks are judged.
 
-    A split is a pair of tensors or arrays (images, labels), a Dataset, or a DataLoader that does not shuffle. Images are float32 as
-    the networks take them, or uint8, which become floats in [0, 1]; labels are one class per image, or per pixel, where
-    255 counts nowhere. Datasets are read, checked and kept in memory at once, that of the calibration split when it is first
-    used; what is sent to another process is the dataset, not the images.
+    A split is a pair of tensors or arrays (images, labels), a Dataset, or a DataLoader that does not shuffle. Images
+    are float32 as the networks take them, or uint8, which become floats in [0, 1]; labels are one class per image, or
+    per pixel, where 255 counts nowhere. Datasets are read, checked and kept in memory at once, that of the calibration
+    split when it is first used; what is sent to another process is the dataset, not the images.
 
     :param validation: what a search evaluates on.
     :param selection: what one chooses on among the networks that a search found. Without it, a choice is made on images
@@ -54,8 +54,8 @@ class Task:
         fitting = [name for name, metric in METRICS.items() if metric.dense in (None, dense)]
         if wrong := [name for name in self.metrics if name not in fitting]:
             raise ValueError(
-                f"there is no metric {wrong[0]!r} for labels per {'pixel' if dense else 'image'}; there are {', '.join(fitting)}."
-                + did_you_mean(wrong[0], fitting)
+                f"there is no metric {wrong[0]!r} for labels per {'pixel' if dense else 'image'}; choose from "
+                f"{', '.join(fitting)}." + did_you_mean(wrong[0], fitting)
             )
         self.all_metrics = tuple(dict.fromkeys([*self.metrics, *fitting]))
         if head is not None and (isinstance(head, type) or not hasattr(head, "fit") or not hasattr(head, "n_classes")):
@@ -77,8 +77,8 @@ class Task:
             names = getattr(split.source, "classes", None)  # of an image folder
             if self.classes and names and sorted(names) == sorted(self.classes) and tuple(names) != self.classes:
                 raise ValueError(
-                    f"the classes are given as {', '.join(self.classes[:5])}, but the {split.name} split numbers them as "
-                    f"{', '.join(names[:5])}. Name them in that order."
+                    f"the classes are given as {', '.join(self.classes[:5])}, but the {split.name} split numbers them "
+                    f"as {', '.join(names[:5])}. Name them in that order."
                 )
 
     @property
@@ -92,7 +92,8 @@ class Task:
         count = self.n_classes or networks[0].output_shape[0]
         if self.classes is not None and len(self.classes) != count:
             raise ValueError(
-                f"the task names {len(self.classes)} classes, but {'the head' if self.head else 'each network'} has {count}. "
+                f"the task names {len(self.classes)} classes, but {'the head' if self.head else 'each network'} has "
+                f"{count}. "
                 "Name each of them."
             )
         largest, given = max(getattr(self.head, "members", [0])), networks[0].output_shape[0]

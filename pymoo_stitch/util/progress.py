@@ -22,8 +22,8 @@ class Progress:
     :param total: how many there are to do; None if that is not known. It grows if more are done.
     :param unit: what is counted, in the singular: "image".
     :param shown: False shows nothing, True a bar, None a bar on a terminal and lines elsewhere.
-    :param delay: seconds before anything is shown, of what is only worth a look if it takes long. Inside something else that is
-        shown it shows nothing: there is one bar at a time.
+    :param delay: seconds before anything is shown, of what is only worth a look if it takes long. Inside something else
+        that is shown it shows nothing: there is one bar at a time.
     """
 
     _shown: ClassVar[WeakSet["Progress"]] = WeakSet()  # and not at its end

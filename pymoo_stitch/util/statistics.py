@@ -1,7 +1,7 @@
 """How sure one can be of what was measured on a sample of images.
 
-Statistics of images are arrays [n, …], one row per image, which add up over images: whatever is measured is a function of
-their sum. That is all a bootstrap over images needs.
+Statistics of images are arrays [n, …], one row per image, which add up over images: whatever is measured is a function
+of their sum. That is all a bootstrap over images needs.
 """
 
 import math
@@ -69,9 +69,9 @@ def mcnemar(first: np.ndarray, second: np.ndarray) -> Paired:
 
 
 def bootstrap(rows: np.ndarray, values: Values) -> tuple[float, float]:
-    """The 95 % interval over images, the same every time: the percentiles of resamples, less what these are too large or too
-    small by in the mean. A calibration error, say, is larger on resampled images than on these, as it is larger on
-    these than on all images; the interval is that of what as many other images would show.
+    """The 95 % interval over images, the same every time: the percentiles of resamples, less what these are too large
+    or too small by in the mean. A calibration error, say, is larger on resampled images than on these, as it is larger
+    on these than on all images; the interval is that of what as many other images would show.
 
     :param rows: statistics [n, …].
     """
@@ -107,8 +107,8 @@ def _weights(n: int) -> np.ndarray:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Holm's step-down correction: the least is multiplied by the number of tests, the next by one less, and so on; what
-    is less likely than one before is as likely as that."""
+    """Holm's step-down correction: the least is multiplied by the number of tests, the next by one less, and so on;
+    what is less likely than one before is as likely as that."""
     order = np.argsort(p_values, kind="stable")
     corrected, highest = [0.0] * len(p_values), 0.0
     for rank, i in enumerate(order):
@@ -118,5 +118,6 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def decimals(n: int, *, paired: bool = False) -> int:
-    """How many decimals of a fraction so many images support; of the difference of two on the same images, one image's."""
+    """How many decimals of a fraction so many images support; of the difference of two on the same images, one
+    image's."""
     return max(2, math.ceil(math.log10(n) if paired else math.log10(n) / 2 + 1))

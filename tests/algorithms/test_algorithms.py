@@ -1,4 +1,5 @@
-"""The search algorithms: they reach known fronts, end as told, and can be stopped, copied and fed by hand at any moment."""
+"""The search algorithms: they reach known fronts, end as told, and can be stopped, copied and fed by hand at any
+moment."""
 
 import copy
 import itertools
@@ -375,7 +376,8 @@ def test_after_closure_all_that_became_active_has_the_donors_values(seed):
 
 
 def mixed(algorithm, requests):
-    """All that mixing proposes in a run, each as (recipient, proposal). Nobody changes while it waits for a proposal."""
+    """All that mixing proposes in a run, each as (recipient, proposal). Nobody changes while it waits for a
+    proposal."""
     problem = algorithm.problem
     while algorithm.evaluator.requested < requests:
         proposals = algorithm.ask()
@@ -413,7 +415,8 @@ def test_without_inactive_variables_the_filter_changes_nothing():
 
 
 class Diary(LKGOMEA):
-    """Writes down each GOM as a list of trees, each as its subsets and those tried with whether that gave a proposal."""
+    """Writes down each GOM as a list of trees, each as its subsets and those tried with whether that gave a
+    proposal."""
 
     goms = ()
 

@@ -149,5 +149,5 @@ def test_it_predicts_what_was_not_evaluated():
 
 
 def test_negative_errors_are_refused():
-    with pytest.raises(ValueError, match=r"the second objective is -0\.5\. Say screen=None"):
+    with pytest.raises(ValueError, match=r"the second objective is -0\.5\. Use screen=None"):
         taught(*[values[:1] for values in evaluated(1)[:3]], np.array([-0.5]))

@@ -62,7 +62,7 @@ def process(*arguments, **options):
     return subprocess.Popen([sys.executable, "-m", "pymoo_stitch", *map(str, arguments)], env=environment, **options)
 
 
-# ------------------------------------------------------------------------------------------------------------ what works
+# ----------------------------------------------------------------------------------------------------------- what works
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -317,7 +317,7 @@ def test_to_retrain_without_images_names_the_argument_that_provides_them(pair):
         commands._calibration_images(problem, "retrain")
 
 
-# -------------------------------------------------------------------------------------------------------- what goes wrong
+# ------------------------------------------------------------------------------------------------------ what goes wrong
 
 
 @pytest.mark.parametrize(
@@ -327,7 +327,7 @@ def test_to_retrain_without_images_names_the_argument_that_provides_them(pair):
         ("search", "required: problem"),
         (
             "search digits --algorithm sga",
-            "there is no algorithm 'sga'; there are async-NSGA-II, LK-GOMEA, GOMEA, GA, NSGA-II",
+            "there is no algorithm 'sga'; choose from async-NSGA-II, LK-GOMEA, GOMEA, GA, NSGA-II",
         ),
         ("search digits --budget 0", "'0' is not a whole number of at least 1"),
         ("search digits --budget many", "'many' is not a whole number"),

@@ -95,7 +95,8 @@ def test_data_that_workers_cannot_read_is_found(address, tiny, capsys):
     said = capsys.readouterr().out
     assert (
         said.count(
-            "cannot read the data: ValueError: sample 0 of the selection split cannot be read: /photos/1.png is not here"
+            "cannot read the data: ValueError: sample 0 of the selection "
+            "split cannot be read: /photos/1.png is not here"
         )
         == 2
     )

@@ -217,7 +217,7 @@ def test_a_run_ends_at_what_cannot_be_written_and_keeps_what_was(tmp_path, name)
     assert sequence(tmp_path / "journal", "workers" in name) == whole
 
 
-# ------------------------------------------------------------------------------------------------------- cut and resumed
+# ------------------------------------------------------------------------------------------------------ cut and resumed
 
 
 @pytest.mark.parametrize("name", SEARCHES)
@@ -503,7 +503,7 @@ def test_files_of_others_are_refused_and_left_alone(tmp_path):
     text.write_text("Dear diary, " * 1_000)
     alter(database, "CREATE TABLE run (name, value)")
     broken.write_bytes(os.urandom(10_000))
-    messages = {text: "not a journal", database: "a database of something else", broken: "not a journal"}
+    messages = {text: "not a journal", database: "a database of another program", broken: "not a journal"}
     for path, message in messages.items():
         before = path.read_bytes()
         with pytest.raises(JournalError, match=message):
@@ -553,7 +553,7 @@ def test_a_full_disk_costs_nothing_that_was_committed(tmp_path, name):
         db.execute(f"PRAGMA max_page_count = {pages}")
 
     with pytest.raises(
-        JournalError, match=r"full. There is no room left on the disk. Make room, and start the same run"
+        JournalError, match=r"full. There is no space left on the disk. Free some, and start the same run"
     ):
         search(name, tmp_path / "journal", callback=fill)
     whole, result, _ = uninterrupted(name)
@@ -574,7 +574,9 @@ def test_a_locked_journal_is_told(tmp_path, name, monkeypatch):
             other.execute("BEGIN EXCLUSIVE")
 
     with closing(other):
-        with pytest.raises(JournalError, match=r"locked. Another process holds it. End that, and start the same run"):
+        with pytest.raises(
+            JournalError, match=r"locked. Another process has locked it. Stop that process, and start the same run"
+        ):
             search(name, tmp_path / "journal", callback=lock)
         other.execute("ROLLBACK")
         before = sequence(tmp_path / "journal", "workers" in name)
@@ -947,7 +949,7 @@ def test_a_file_that_may_not_grow_costs_nothing_that_was_committed(tmp_path):
     path = tmp_path / "journal"
     code, _, errors = ended(start("GOMEA", path, BUDGET, "--file-size", 200_000))
     assert code == 1
-    assert "The disk cannot be written to. Make room, or mend it, and start the same run again" in errors
+    assert "The disk cannot be written to. Free some space, or fix the disk, and start the same run again" in errors
     whole, result, _ = uninterrupted("GOMEA")
     before = sequence(path)
     assert before == whole[: len(before)]

@@ -81,7 +81,7 @@ def test_running_a_subnetwork_node_by_node_gives_what_its_module_gives(supernet,
     assert before.keys().isdisjoint(subnetwork.after_stitches())
 
 
-# --------------------------------------------------------------------------------------------------------- least squares
+# -------------------------------------------------------------------------------------------------------- least squares
 
 
 def by_lstsq(x, y):
@@ -356,7 +356,7 @@ def test_positions_are_subsampled_to_the_budget(pair):
     assert 1 <= ratio < 1.3
 
 
-# -------------------------------------------------------------------------------------------------------------- learning
+# ------------------------------------------------------------------------------------------------------------- learning
 
 
 @pytest.mark.slow
@@ -476,7 +476,7 @@ def test_an_interrupted_fit_can_be_saved_and_continued(pair, method, tmp_path):
     assert train(again, noise(64), method, **options).errors
 
 
-# ------------------------------------------------------------------------------------------------------------------ data
+# ----------------------------------------------------------------------------------------------------------------- data
 
 
 def test_images_may_come_in_many_ways(pair):
@@ -584,7 +584,7 @@ def test_of_batches_every_eighth_image_is_kept_back(pair, sizes):
 
 
 def test_unknown_methods_and_options_are_refused(pair):
-    with pytest.raises(ValueError, match="there is no method 'sgd' of fitting; there are least-squares, adam"):
+    with pytest.raises(ValueError, match="there is no method 'sgd' of fitting; choose from least-squares, adam"):
         pair.fit(noise(8), "sgd")
     with pytest.raises(TypeError, match="momentum"):
         pair.fit(noise(8), momentum=0.9)

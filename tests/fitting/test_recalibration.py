@@ -1,4 +1,5 @@
-"""Recalibration: statistics are exactly those of what a subnetwork computes, they are its own, and nothing else changes."""
+"""Recalibration: statistics are exactly those of what a subnetwork computes, they are its own, and nothing else
+changes."""
 
 import copy
 import json

@@ -1,4 +1,5 @@
-"""Variance restored: channels vary as much as what they replace, around the same mean; the degree is chosen by the data."""
+"""Variance restored: channels vary as much as what they replace, around the same mean; the degree is chosen by the
+data."""
 
 import numpy as np
 import pytest
@@ -172,7 +173,8 @@ def test_vectors_of_means_and_maps_without_bias_are_restored_too(residual, gated
 
 
 def test_stitches_across_sizes_and_layouts_are_restored_too(residual, gated, mixer):
-    """From one size to another and from images to tokens; where the maps are resized first, what is left is taken after that."""
+    """From one size to another and from images to tokens; where the maps are resized first, what is left is taken after
+    that."""
     links = [
         Link(residual.tap("down"), gated.tap("left")),
         Link(gated.tap("left"), residual.tap("down")),

@@ -28,7 +28,7 @@ ANY = settings(max_examples=15, deadline=None)
 
 
 class Plain(nn.Module):
-    """Convolutions with and without padding, dropout, and two linear layers behind a flattened image."""
+    """Convolutions with and without padding, dropout, and two linear layers after a flattened image."""
 
     def __init__(self, width=5):
         super().__init__()
@@ -115,7 +115,7 @@ def original(fragment, images):
     return dict(outputs_of(fragment.network, images))[fragment.first.name]
 
 
-# -------------------------------------------------------------------------------------------------------------- composing
+# ------------------------------------------------------------------------------------------------------------ composing
 
 
 def test_the_pool_has_cuts_of_every_sort(networks):
@@ -215,7 +215,7 @@ def test_a_chain_is_described_drawn_and_exported_as_any_subnetwork(mixed, tmp_pa
         torch.testing.assert_close(given_, chain.module()(PHOTOS), rtol=1e-4, atol=1e-5)
 
 
-# ---------------------------------------------------------------------------------------------------------------- fitting
+# -------------------------------------------------------------------------------------------------------------- fitting
 
 
 @ANY
@@ -347,7 +347,7 @@ def test_without_ridge_or_memory_a_network_stitched_to_itself_is_itself(networks
         assert (found - expected).abs().max() < 1e-2 * expected.std()
 
 
-# ----------------------------------------------------------------------------------------------------------------- fusing
+# --------------------------------------------------------------------------------------------------------------- fusing
 
 
 def left_over(network):
@@ -403,7 +403,7 @@ def test_an_ensemble_does_not_become_a_network(pair):
         as_network(pair.subnetwork(pair.references["ensemble"]), "both")
 
 
-# -------------------------------------------------------------------------------------------------------------- searching
+# ------------------------------------------------------------------------------------------------------------ searching
 
 
 def unbiased_cka(x, y):
@@ -509,7 +509,7 @@ def test_a_pool_is_a_space_in_which_a_chain_is_spelled_out(mixed, seed):
         mixed.subnetwork(np.zeros(mixed.n_var, dtype=bool))
 
 
-# -------------------------------------------------------------------------------------------------------------- bad input
+# ------------------------------------------------------------------------------------------------------------ bad input
 
 
 def test_chains_that_cannot_be_are_errors(networks):
@@ -531,7 +531,7 @@ def test_chains_that_cannot_be_are_errors(networks):
         pool.chain(["plain"])
     with pytest.raises(ValueError, match="fitted in closed form to the images of its pool, and not trained"):
         pool.chain(plain).retrain(PHOTOS)
-    with pytest.raises(KeyError, match="there is no network 'simple' in the pool; there are plain, shortcut, tokens"):
+    with pytest.raises(KeyError, match="there is no network 'simple' in the pool; choose from plain, shortcut, tokens"):
         pool["simple"]
 
 
@@ -593,7 +593,7 @@ def test_images_of_bytes_are_taken_as_the_engine_takes_them(networks):
     assert torch.equal(Pool(networks, bytes_).images, bytes_.float() / 255)
 
 
-# ------------------------------------------------------------------------------------------------------------------- real
+# ----------------------------------------------------------------------------------------------------------------- real
 
 
 @pytest.mark.slow

@@ -31,8 +31,8 @@ def test_real_networks_have_as_many_fragments_and_parameters_as_published(name):
 
 
 class Branches(nn.Module):
-    """Tensors that all pass through and that are no cuts all the same: before groups, with readers of two sorts, and the
-    input. Cuts: before a convolution and its shortcut, behind a dropout, and a flattened vector."""
+    """Tensors that all pass through and that are no cuts all the same: before groups, with readers of two sorts, and
+    the input. Cuts: before a convolution and its shortcut, after a dropout, and a flattened vector."""
 
     def __init__(self):
         super().__init__()

@@ -120,8 +120,8 @@ class Cluster:
         return counts["begun"], counts["ended"]
 
     def check(self, budget: int, journal: Path | None = None) -> int:
-        """The budget is reached, nothing was lost, nothing counted twice, and the journal agrees with the workers: how many
-        evaluations were begun more than once."""
+        """The budget is reached, nothing was lost, nothing counted twice, and the journal agrees with the workers: how
+        many evaluations were begun more than once."""
         rows = list(Journal(journal or self.journal, create=False).rows())
         assert len(rows) == budget
         assert len({row.key for row in rows}) == budget
@@ -134,8 +134,8 @@ class Cluster:
     def tell(
         self, fault: str, budget: int, seconds: float, window: tuple[float, float], usual: float | None = None
     ) -> float:
-        """Print what a fault has cost as a row of a table: seconds that the run took longer than it would have, evaluations
-        repeated, and the workers' utilisation while it lasted, which is returned.
+        """Print what a fault has cost as a row of a table: seconds that the run took longer than it would have,
+        evaluations repeated, and the workers' utilisation while it lasted, which is returned.
 
         :param window: when it began and ended.
         :param usual: the utilisation without a fault.

@@ -57,7 +57,8 @@ class Host:
         return f"port{self.address.rpartition('.')[2]}"
 
     def start(self, *command: str, **environment: str) -> subprocess.Popen:
-        """A process on this host that ends with this one, and after `LIFETIME`; its output goes to a file of the folder."""
+        """A process on this host that ends with this one, and after `LIFETIME`; its output goes to a file of the
+        folder."""
         log = self.folder / f"{self.name}-{len(self.started)}.log"
         within = ["ip", "netns", "exec", self.namespace, "setpriv", "--pdeathsig", "KILL"]
         settings = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "STITCH_HOST": self.name}

@@ -19,8 +19,8 @@ def network(width: int) -> nn.Sequential:
 
 
 class Logged(StitchProblem):
-    """Each group of genotypes takes `seconds` for each of them, besides what it takes. A line `begun` or `ended` with the time
-    and their keys goes to a file of the process."""
+    """Each group of genotypes takes `seconds` for each of them, besides what it takes. A line `begun` or `ended` with
+    the time and their keys goes to a file of the process."""
 
     def __init__(self, space: Supernet, task: Task, log: Path, seconds: float):
         super().__init__(space, task)

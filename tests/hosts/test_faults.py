@@ -1,4 +1,5 @@
-"""A search on hosts of their own, and what happens to it when these fail. To run them, as root, with what each fault costs:
+"""A search on hosts of their own, and what happens to it when these fail. To run them, as root, with what each fault
+costs:
 
 pytest -m hosts -n 0 -s tests/hosts
 """
@@ -171,11 +172,12 @@ def test_the_head_nodes_disk_is_full_and_has_room_again(tmp_path, usual):
         assert one.check(BUDGET) <= POP_SIZE
 
 
-# ------------------------------------------------------------------------------------------------------------ who may talk
+# --------------------------------------------------------------------------------------------------------- who may talk
 
 
 def certificates(folder):
-    """Dask's settings for TLS with certificates of an authority of its own, and a client's that another one has signed."""
+    """Dask's settings for TLS with certificates of an authority of its own, and a client's that another one has
+    signed."""
     for authority, name in (("ours", "member"), ("theirs", "stranger")):
         ca, key, request, signed = (folder / f"{n}" for n in (authority, f"{name}.key", f"{name}.csr", f"{name}.pem"))
         new = ["openssl", "req", "-newkey", "rsa:2048", "-nodes"]

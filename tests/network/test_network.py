@@ -110,7 +110,8 @@ def test_in_place_operations_are_made_functional_as_torch_does_it(make, is_trace
 
 
 def count_tracings_and_compare_graphs(module, size, monkeypatch):
-    """How often `Network.from_module` has torch trace a program again; an error unless doing so gives the same graph."""
+    """How often `Network.from_module` has torch trace a program again; an error unless doing so gives the same
+    graph."""
     example, trace_again = torch.rand(1, 3, size, size), torch.export.ExportedProgram.run_decompositions
     traced = []
     with monkeypatch.context() as patch:
@@ -300,7 +301,7 @@ def test_an_output_that_is_not_there_is_an_error_that_lists_what_is(wrap, output
         Network.from_module(Several(wrap), torch.rand(1, 4), output=output)
 
 
-# ---------------------------------------------------------------------------------------------------------------- errors
+# --------------------------------------------------------------------------------------------------------------- errors
 
 
 class Branching(nn.Module):
@@ -396,7 +397,7 @@ def test_a_module_is_needed_and_a_name_must_be_one():
             Network.from_module(Residual(), EXAMPLE, name=name)
 
 
-# --------------------------------------------------------------------------------------------------------- normalisation
+# -------------------------------------------------------------------------------------------------------- normalisation
 
 
 def test_normalisation_becomes_part_of_the_graph_and_makes_no_taps():

@@ -90,7 +90,7 @@ def test_options_are_read_as_their_annotations_say():
         (
             "cifar",
             ["data=x"],
-            "no problem 'cifar'; there are digits, cifar10, imagenet-a, imagenet-b, voc, and your own",
+            "no problem 'cifar'; choose from digits, cifar10, imagenet-a, imagenet-b, voc, and your own",
         ),
     ],
 )
@@ -102,7 +102,7 @@ def test_wrong_options_as_text_name_what_there_is(name, texts, message):
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("mnist", {}, "there is no problem 'mnist'; there are digits"),
+        ("mnist", {}, "there is no problem 'mnist'; choose from digits"),
         ("digits", {"images": 3}, "digits has no option 'images'. The options of digits are seed, supernet."),
         ("digits", {"seed": "1"}, "seed of digits is a whole number, but '1' is given"),
         ("digits", {"seed": True}, "a whole number, but True"),
@@ -223,7 +223,8 @@ def test_digits(digits):
         (cheap, worst), (dear, _), (ensemble, best) = digits.references(split).get("F")
         assert cheap < dear < ensemble
         assert worst > best + 2 * np.sqrt(0.1 / sizes[split])
-    # Training rounds differently on other processors, so how far apart the networks are is judged on all images together.
+    # Training rounds differently on other processors, so how far apart the networks are is judged on all images
+    # together.
     weights = np.array([sizes["validation"], sizes["selection"]])
     worst, middle, best = (
         weights @ [digits.references(s).get("F")[:, 1] for s in ("validation", "selection")] / weights.sum()
@@ -323,7 +324,9 @@ def test_a_damaged_supernet_is_made_anew(pair, empty_cache, damage):
     supernets.cached("some", {}, lambda: pair)
     (file,) = empty_cache.iterdir()
     file.write_bytes(damage(file.read_bytes()))
-    with pytest.warns(UserWarning, match=r"the supernet kept from before is made anew: .*some-.*cannot|not a supernet"):
+    with pytest.warns(
+        UserWarning, match=r"the supernet kept from before is made again: .*some-.*cannot|not a supernet"
+    ):
         assert supernets.cached("some", {}, lambda: pair) is pair
     assert supernets.cached("some", {}, lambda: pytest.fail("it was not repaired")).digest() == pair.digest()
 
@@ -492,7 +495,8 @@ def picture(path, seed, size=(40, 36)):
 
 @pytest.fixture
 def imagenet(tmp_path, cache, monkeypatch):
-    """ImageNet, its bounding boxes and ImageNetV2 in small: three classes, and two small networks in place of the pair."""
+    """ImageNet, its bounding boxes and ImageNetV2 in small: three classes, and two small networks in place of the
+    pair."""
     from pymoo_stitch.problems import imagenet as module
 
     monkeypatch.setitem(module.PAIRS, "imagenet-b", ("test_resnet", "test_efficientnet"))

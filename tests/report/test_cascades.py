@@ -23,8 +23,8 @@ def costs(candidates):
 
 
 def predictions(seed, count, spoilt, n=2 * N, better=()):
-    """Two networks, the second cheaper and less often right, and their mean; others are one of the two, with noise for a
-    fraction of images. All have difficulties with the same images. Those that are better are less often wrong."""
+    """Two networks, the second cheaper and less often right, and their mean; others are one of the two, with noise for
+    a fraction of images. All have difficulties with the same images. Those that are better are less often wrong."""
     generator = torch.Generator().manual_seed(seed)
     labels = torch.randint(5, (n,), generator=generator)
     right = torch.nn.functional.one_hot(labels, 5).float()

@@ -1,4 +1,5 @@
-"""The page of a report, without a browser: its data, that names in it are data, its size, and the server of runs in progress."""
+"""The page of a report, without a browser: its data, that names in it are data, its size, and the server of runs in
+progress."""
 
 import hashlib
 import http.client

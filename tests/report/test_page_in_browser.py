@@ -37,7 +37,8 @@ def browser():
 
 @pytest.fixture
 def show(browser):
-    """A function that opens an address in a window of its own. Whatever the page complains of, or loads, fails the test."""
+    """A function that opens an address in a window of its own. Whatever the page complains of, or loads, fails the
+    test."""
     complaints, contexts = [], []
 
     def open_page(address, width=1280, scheme="light", **options):
@@ -84,8 +85,10 @@ def address(report, tmp_path_factory):
 def place_of(page, network, split):
     """Where a network is in the chart, by the numbers at its axes."""
     scale = page.evaluate("""() => {
-        const ticks = [...document.querySelectorAll('#front .tick')].map((t) => [t.textContent, +t.getAttribute('x'), +t.getAttribute('y'), t.getAttribute('text-anchor')]);
-        return {x: ticks.filter((t) => t[3] === 'middle').map((t) => [+t[0], t[1]]), y: ticks.filter((t) => t[3] === 'end').map((t) => [+t[0], t[2] - 4])};
+        const place = (t) => [+t.getAttribute('x'), +t.getAttribute('y'), t.getAttribute('text-anchor')];
+        const ticks = [...document.querySelectorAll('#front .tick')].map((t) => [t.textContent, ...place(t)]);
+        const x = ticks.filter((t) => t[3] === 'middle').map((t) => [+t[0], t[1]]);
+        return {x, y: ticks.filter((t) => t[3] === 'end').map((t) => [+t[0], t[2] - 4])};
     }""")
     largest = max(
         reference["on"][split]["cost"] for reference in data(page)["members"] if reference["kind"] == "reference"
@@ -112,7 +115,7 @@ def unpin_all(page):
     page.keyboard.press("Escape")
 
 
-# ------------------------------------------------------------------------------------------------------------- the front
+# ------------------------------------------------------------------------------------------------------------ the front
 
 
 @pytest.mark.parametrize("split", ["validation", "selection", "test"])
@@ -150,7 +153,8 @@ def test_every_evaluated_network_is_a_point(show, address, report):
     assert page.locator("#front-note").inner_text().startswith(f"The search saw these images. {len(keys)} networks.")
     drawn = page.evaluate("""() => {
         const canvas = document.querySelector('#front canvas');
-        return canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data.filter((v, i) => i % 4 === 3 && v).length;
+        const pixels = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;
+        return pixels.filter((v, i) => i % 4 === 3 && v).length;
     }""")
     assert drawn > len(keys)  # pixels
 
@@ -212,7 +216,7 @@ def test_what_is_recommended_is_pinned_first(show, address, report):
     assert page.locator("#advice").inner_text().startswith("Recommended: ")
 
 
-# ------------------------------------------------------------------------------------------------------------- the table
+# ------------------------------------------------------------------------------------------------------------ the table
 
 
 def test_filters_and_sorting(show, address, report):
@@ -286,7 +290,8 @@ def test_everything_is_reached_by_keyboard(show, address):
     for _ in range(60):
         page.keyboard.press("Tab")
         kind = page.evaluate(
-            "document.activeElement.closest('tbody tr') ? 'row' : document.activeElement.name || document.activeElement.textContent"
+            "document.activeElement.closest('tbody tr') ? 'row' : document.activeElement.name || "
+            "document.activeElement.textContent"
         )
         seen.add(kind)
         if kind == "row":
@@ -307,7 +312,7 @@ def test_everything_is_reached_by_keyboard(show, address):
     assert page.evaluate("document.activeElement.textContent") == "stitches ↓"
 
 
-# -------------------------------------------------------------------------------------------------------------- the runs
+# ------------------------------------------------------------------------------------------------------------- the runs
 
 
 def test_curves_of_all_runs(show, address, report):

@@ -250,7 +250,7 @@ def test_cascades_are_read_again_from_their_file(report, problem, digits, tmp_pa
         assert report.choose(key=point.key) is point
     assert read_cascade(path, "s", problem) is None
     if len(report.cascades) > 1:
-        with pytest.raises(ValueError, match="have a key like 'c': give more of it"):
+        with pytest.raises(ValueError, match="have a key that begins with 'c': give more characters"):
             read_cascade(path, "c", problem)
     for text in ("", "[]", "{}", json.dumps({"space": problem.space.digest(), "cascades": [{"key": "c1"}]})):
         path.write_text(text)
@@ -286,8 +286,8 @@ def test_choices(report):
 @pytest.mark.parametrize(
     ("choice", "message"),
     [
-        ({"key": "nothing"}, "no networks on the front have a key like 'nothing'. There are s"),
-        ({"key": "s"}, r"\d+ networks on the front have a key like 's'"),
+        ({"key": "nothing"}, "no networks on the front have a key that begins with 'nothing'. There are s"),
+        ({"key": "s"}, r"\d+ networks on the front have a key that begins with 's'"),
         ({"at_most": 10}, "no network on the front costs at most 10; the cheapest costs"),
         ({"at_least": 1.1}, r"reaches accuracy 1.1; the best has 0\.\d+"),
     ],

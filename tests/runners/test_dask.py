@@ -240,7 +240,8 @@ def test_what_has_changed_is_sent_anew_and_what_has_not_is_not(runner, tmp_path)
     one = copy.deepcopy(runner)
 
     def evaluate():
-        """How often the problem was unpickled by now: at most once in each of the two workers, unless it is sent again."""
+        """How often the problem was unpickled by now: at most once in each of the two workers, unless it is sent
+        again."""
         for _ in range(4):
             one.submit(Evaluate(problem), x)
         for _ in range(4):

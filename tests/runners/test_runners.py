@@ -1,4 +1,5 @@
-"""Runners: what is submitted is done, in the order it should be, on the workers there are, and time is accounted for."""
+"""Runners: what is submitted is done, in the order it should be, on the workers there are, and time is accounted
+for."""
 
 import copy
 import pickle
@@ -407,7 +408,8 @@ def test_the_serial_runners_utilisation_is_a_part_of_real_time(way):
 
 
 def test_a_scheduler_that_takes_time_begins_one_after_the_other():
-    """Two workers, evaluations of 3 s, 1 s for the scheduler: begun at 1, 2, then when a worker is free and a second more."""
+    """Two workers, evaluations of 3 s, 1 s for the scheduler: begun at 1, 2, then when a worker is free and a second
+    more."""
     runner = SimulatedRunner(2, 3.0, overhead=1.0)
     for x in range(4):
         runner.submit(double, x)

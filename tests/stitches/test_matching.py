@@ -93,7 +93,8 @@ def test_the_gap_to_the_best_of_all_acyclic_matchings_is_small():
         assert nx.is_directed_acyclic_graph(contracted(first, second, found))
         gaps.append(best_of_all_acyclic(first, second, compatible) - len(found))
     print(
-        f"matches missed on {len(gaps)} pairs of random graphs: {dict(zip(*np.unique(gaps, return_counts=True), strict=True))}"
+        f"matches missed on {len(gaps)} pairs of random graphs: "
+        f"{dict(zip(*np.unique(gaps, return_counts=True), strict=True))}"
     )
     assert min(gaps) >= 0
     assert np.mean(gaps) < 0.75
@@ -196,7 +197,7 @@ def test_weights_that_are_not_finite_are_errors(residual, gated):
 def test_unknown_names_are_errors(residual, gated):
     with pytest.raises(ValueError, match="pairs must be 'neighbours' or 'all', but is 'every'"):
         match([residual, gated], pairs="every")
-    with pytest.raises(ValueError, match=r"there is no kind of stitch 'cubic'; there are .*linear"):
+    with pytest.raises(ValueError, match=r"there is no kind of stitch 'cubic'; choose from .*linear"):
         match([residual, gated], kind="cubic")
 
 

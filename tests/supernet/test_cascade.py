@@ -30,7 +30,7 @@ def subnetworks(space, seed, count, density=0.2):
     return [space.subnetwork(rng.random(space.n_var) < density) for _ in range(count)]
 
 
-# ------------------------------------------------------------------------------------------------- the slow, obvious way
+# ------------------------------------------------------------------------------------------------ the slow, obvious way
 
 
 def top(answer):
@@ -260,7 +260,7 @@ def test_a_module_holds_each_weight_once(pair):
     assert not own.training
 
 
-# ------------------------------------------------------------------------------------------------------------------ cost
+# ----------------------------------------------------------------------------------------------------------------- cost
 
 
 @ANY
@@ -293,7 +293,7 @@ def test_joint_costs_are_those_of_cascades(supernet, seed, density):
     assert (joint.cumulative(rows)[:, 3] == joint.pairs[rows[:, 0], rows[:, 1]]).all()
 
 
-# ------------------------------------------------------------------------------------------------------- names and errors
+# ----------------------------------------------------------------------------------------------------- names and errors
 
 
 def test_keys_are_canonical(pair, residual, gated):
@@ -324,9 +324,9 @@ def test_a_document_describes_it(pair, pool):
     document = json.loads(json.dumps(cascade.document()))
     again = Cascade.from_document(document, pair.subnetwork)
     assert (again.key, again.costs, again.cost) == (cascade.key, cascade.costs, cascade.cost)
-    with pytest.raises(ValueError, match="no description of a cascade: a genotype of this supernet has"):
+    with pytest.raises(ValueError, match="does not describe a cascade: a genotype of this supernet has"):
         Cascade.from_document(document, pool.subnetwork)
-    with pytest.raises(ValueError, match="no description of a cascade: 'combine'"):
+    with pytest.raises(ValueError, match="does not describe a cascade: 'combine'"):
         Cascade.from_document({"stages": document["stages"]}, pair.subnetwork)
     with pytest.raises(ValueError, match=f"is not of these networks and links: here it would be {cascade.key}"):
         Cascade.from_document(document | {"key": "c0"}, pair.subnetwork)
@@ -365,7 +365,7 @@ def test_wrong_stages_are_refused(pair, pool):
             Cascade([first, second], [0.5], fractions=fractions)
 
 
-# ----------------------------------------------------------------------------------------------------------------- files
+# ---------------------------------------------------------------------------------------------------------------- files
 
 
 def some_deferred(stages, images):
@@ -414,8 +414,8 @@ def test_a_cascade_is_exported(pair, photos, tmp_path):
 
 
 class Tokens(nn.Module):
-    """A class token, and what torch cannot export of an empty batch as it is written: sizes of -1, and pooling of what was
-    permuted."""
+    """A class token, and what torch cannot export of an empty batch as it is written: sizes of -1, and pooling of what
+    was permuted."""
 
     def __init__(self, width=8):
         super().__init__()

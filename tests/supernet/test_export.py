@@ -245,7 +245,7 @@ def test_a_program_holds_no_pickle(pair, tmp_path):
             assert not any(item["use_pickle"] for item in json.loads(text)["config"].values())
 
 
-# ---------------------------------------------------------------------------------------------------- what it says of it
+# --------------------------------------------------------------------------------------------------- what it says of it
 
 
 def test_it_says_what_it_is(pair, tmp_path):
@@ -362,7 +362,7 @@ def test_what_gives_nan_is_not_exported(residual, gated, existing):
     subnetwork = random_subnetwork(supernet)
     for weight in subnetwork.stitches.parameters():
         weight.data.fill_(torch.nan)
-    with pytest.raises(ValueError, match=r"Subnetwork\(.*\) cannot be exported: it gives NaN"):
+    with pytest.raises(ValueError, match=r"Subnetwork\(.*\) cannot be exported: it returns NaN"):
         subnetwork.export(existing)
 
 
@@ -416,7 +416,7 @@ def test_more_than_onnx_holds_is_refused(pair, tmp_path, monkeypatch):
     assert not os.listdir(tmp_path)
 
 
-# ------------------------------------------------------------------------------------------------------ reading about it
+# ----------------------------------------------------------------------------------------------------- reading about it
 
 
 def test_damaged_files_are_refused(exported, tmp_path, suffix):

@@ -60,7 +60,8 @@ def test_subnetworks_of_every_space_belong_to_one(pair, residual, gated, images)
 def test_one_stitch_lists_every_subnetwork_with_one_stitch_once(supernet):
     found = {supernet.subnetwork(x).key for x in supernet.one_stitch()}
     assert len(found) == len(supernet.one_stitch())
-    # The slow way: every link with every combination of the output's variables, and others that happen to have one stitch.
+    # The slow way: every link with every combination of the output's variables, and others that happen to have one
+    # stitch.
     expected = set()
     for i in range(len(supernet.links)):
         for bits in range(2**supernet.n_choices):

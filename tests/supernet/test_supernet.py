@@ -216,7 +216,7 @@ def test_a_key_belongs_to_one_supernet(pair, residual, gated):
     )
 
 
-# ---------------------------------------------------------------------------------------------------------------- errors
+# --------------------------------------------------------------------------------------------------------------- errors
 
 
 def test_a_cycle_is_named(residual, gated):
@@ -272,7 +272,7 @@ def test_links_that_do_not_fit_are_errors(residual, gated, deep):
         ValueError, match=r"uses a tap deep:stem.0 that is not among the taps of the networks residual, gated"
     ):
         Supernet([residual, gated], [Link(deep.tap("stem.0"), tap)])
-    with pytest.raises(ValueError, match=r"asks for a stitch of kind 'cubic'; there are .*linear"):
+    with pytest.raises(ValueError, match=r"asks for a stitch of kind 'cubic'; choose from .*linear"):
         Supernet([residual, gated], [Link(tap, gated.tap("mul"), kind="cubic")])
     with pytest.raises(ValueError, match=r"is given more than once"):
         Supernet([residual, gated], [Link(tap, gated.tap("mul"))] * 2)
@@ -363,7 +363,7 @@ def test_stitches_given_must_be_those_needed(pair):
         ({k: v for k, v in tensors.items() if k != first}, "it is missing"),
         (tensors | {first: tensors[first][:1]}, "is given"),
         (tensors | {first: tensors[first].double()}, "torch.float64 of shape"),
-        (tensors | {"more": tensors[first]}, "no stitch has a use for the tensor 'more'"),
+        (tensors | {"more": tensors[first]}, "no stitch uses the tensor 'more'"),
     ):
         with pytest.raises(ValueError, match=message):
             Supernet(pair.networks, pair.links, stitches=wrong)

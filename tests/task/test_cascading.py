@@ -121,7 +121,8 @@ def test_every_pair_and_triple_is_scored_as_the_slow_way_does(candidates, costs,
 @ANY
 @given(seed=st.integers(0, 10**6), combine=st.sampled_from(["mean", "last"]))
 def test_all_cascades_are_all_ordered_choices_of_stages(candidates, costs, seed, combine):
-    """Of up to three of four candidates with every threshold, each as the slow way scores it; none that costs too much."""
+    """Of up to three of four candidates with every threshold, each as the slow way scores it; none that costs too
+    much."""
     predictions, of = random_predictions(seed, 5), [0, 2, 3, 4]
     table = all_cascades(predictions, costs, of=of, n_stages=3, combine=combine)
     stages = {tuple(int(i) for i in row if i >= 0) for row in table.stages}

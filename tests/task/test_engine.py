@@ -33,7 +33,7 @@ def split_of(photos, labels):
     return Task(validation=(photos, labels))["validation"]
 
 
-# ----------------------------------------------------------------------------------------------------------------- exact
+# ---------------------------------------------------------------------------------------------------------------- exact
 
 
 @settings(ANY, max_examples=12)  # with each of three supernets
@@ -170,12 +170,12 @@ def test_architectures_of_all_sorts(name):
     torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-4 * max(1, expected.abs().max().item()))
 
 
-# ---------------------------------------------------------------------------------------------------------------- shared
+# --------------------------------------------------------------------------------------------------------------- shared
 
 
 def slow_cost(subnetworks):
-    """Multiply-adds of a group by the obvious way: every step named by all that is computed before it. A convolution that
-    a norm reads and a stitch as well is computed twice."""
+    """Multiply-adds of a group by the obvious way: every step named by all that is computed before it. A convolution
+    that a norm reads and a stitch as well is computed twice."""
     costs, readers = {}, {}
     for subnetwork in subnetworks:
         names = {}
@@ -204,7 +204,7 @@ def test_equal_subnetworks_cost_nothing_more(pair):
     assert one.cost == three.cost == pair.networks[0].cost
 
 
-# ---------------------------------------------------------------------------------------------------------------- memory
+# --------------------------------------------------------------------------------------------------------------- memory
 
 
 def measured(plan, images):
@@ -246,7 +246,7 @@ def test_too_little_memory_for_one_is_an_outcome_and_fails_at_the_door(pair, pho
         Engine(batch_size=8, memory=plan.memory // 2 + 1).check([pair.subnetwork(pair.references["gated"])])
 
 
-# -------------------------------------------------------------------------------------------------------------- failures
+# ------------------------------------------------------------------------------------------------------------- failures
 
 
 class Broken(nn.Module):
@@ -322,7 +322,7 @@ def test_one_pass_over_the_data_whatever_the_groups(pool, photos, labels, monkey
 
 
 def test_what_cannot_be_measured_is_said(pair, photos, labels):
-    with pytest.raises(ValueError, match="no metric 'f1'; there are accuracy"):
+    with pytest.raises(ValueError, match="no metric 'f1'; choose from accuracy"):
         Engine().evaluate(genotypes(pair, 1, 2), split_of(photos, labels), ["f1"])
     unlabelled = Task(validation=(photos, labels), calibration=photos)["calibration"]
     with pytest.raises(ValueError, match="calibration split has no labels"):

@@ -2,7 +2,7 @@
 
 In: runs, and what a report found in them. Out: `report.html`, or a server on this computer.
 
-`journals` says what journals alone tell, `members` what only networks and images tell; both are data, and `html` puts them into
-the template in `static`, whose scripts draw everything. `server` serves the page of runs in progress. Of these, `members` alone
-imports torch.
+`journals` collects what journals hold, `members` what needs networks and images; both are data, and `html` puts
+them into the template in `static`, whose scripts draw everything. `server` serves the page of runs in progress. Of
+these, `members` alone imports torch.
 """

@@ -18,7 +18,8 @@ def page(document: Mapping[str, Any]) -> str:
     The page may run its own script, known by its digest, and nothing else. It may load nothing; a page that is served
     (`document["live"]`) may ask its own server for data."""
     style, script = _read("page.css"), _script()
-    policy = f"default-src 'none'; script-src {_digest(script)}; style-src {_digest(style)}; base-uri 'none'; form-action 'none'"
+    own = f"script-src {_digest(script)}; style-src {_digest(style)}"
+    policy = f"default-src 'none'; {own}; base-uri 'none'; form-action 'none'"
     if document.get("live"):
         policy += "; connect-src 'self'"
     parts = {"policy": policy, "style": style, "document": escaped(document), "script": script}

@@ -18,10 +18,10 @@ _BINS = 60
 
 
 def document(runs: Sequence[Run], scale: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Runs of one problem, one or more, as JSON takes it. Errors are the second objective: less is better.
+    """Runs of one problem, one or more, as JSON takes it. Errors are the second objective, which is minimised.
 
-    :param scale: what results are compared with (`StitchProblem.scale`); by default what a journal says, or else what the
-        evaluations suggest.
+    :param scale: what results are compared with (`StitchProblem.scale`); by default what a journal says, or else what
+        the evaluations suggest.
     """
     scale = scale or next((run.about["scale"] for run in runs if run.about.get("scale")), None) or _guessed(runs)
     for run in runs:
@@ -56,7 +56,7 @@ def document(runs: Sequence[Run], scale: Mapping[str, Any] | None = None) -> dic
 
 
 def _guessed(runs: Sequence[Run]) -> dict[str, Any]:
-    """The scale of runs whose journals say none."""
+    """The scale of runs whose journals hold none."""
     F = np.concatenate([run.F[run.is_sound] for run in runs])
     worst = F.max(0, initial=0) if len(F) else np.ones(2)
     return {"ref_point": [1.1 * worst[0], max(1.0, worst[1])], "references": [], "links": None}
@@ -92,8 +92,8 @@ def _run(label: str, run: Run, ref_point: np.ndarray, links: int | None, own_tim
 def _evaluations(run: Run, links: int | None) -> dict[str, list]:
     """Columns, one value per evaluation; None for what is not known. Columns that have no values are left out.
 
-    `excluded` says why an evaluation is on no front: "bounded" if it stopped since it could no longer matter, and its error is an
-    estimate; "failed" if it failed or does not meet the constraints."""
+    `excluded` says why an evaluation is on no front: "bounded" if it stopped since it could no longer matter, and its
+    error is an estimate; "failed" if it failed or does not meet the constraints."""
     reasons = [
         "bounded" if bounded else None if sound else "failed"
         for bounded, sound in zip(run.is_bounded, run.is_sound, strict=True)

@@ -1,4 +1,5 @@
-"""What a page shows of a report, as data: what only networks and images can tell of the networks that were evaluated again."""
+"""What a page shows of a report, as data: what only networks and images can tell of the networks that were evaluated
+again."""
 
 import shlex
 from pathlib import Path
@@ -89,7 +90,7 @@ def _reliability(point: Point, split: str) -> list[list[float]] | None:
 
 
 def _commands(report: "Report", point: Point, kind: str, folder: Path) -> list[str]:
-    """What to type to have it as a file."""
+    """The command that writes it to a file."""
     origin, given = report.problem.origin, report.runs[0].origin or {}
     choice = ["--key", point.name if kind == "reference" else point.key]
     choice += ["--report", str(folder)] if kind == "cascade" else []

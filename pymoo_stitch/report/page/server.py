@@ -1,4 +1,5 @@
-"""Runs in progress, served to a browser on this computer: their journals are read again and again, and nothing is written."""
+"""Runs in progress, served to a browser on this computer: their journals are read again and again, and nothing is
+written."""
 
 import ipaddress
 import os
@@ -27,7 +28,7 @@ _HEADERS = {
 }
 
 _RECENT = 200
-"""Evaluations by which the rate is told."""
+"""How many evaluations the rate is computed from."""
 
 
 class Watched:
@@ -46,8 +47,8 @@ class Watched:
             raise ValueError(problems[0])
 
     def document(self, known: str = "") -> dict[str, Any]:
-        """What a page shows, with a `tag` that changes when there are new rows. Whoever names the tag of today gets no more
-        than how far the runs are."""
+        """What a page shows, with a `tag` that changes when there are new rows. A request with the current tag gets
+        only how far the runs are."""
         with self._lock:
             problems = [text for number in range(len(self.paths)) if (text := self._read(number))]
             tag = ".".join(f"{len(rows)}-{(about or {}).get('begun', '')}" for rows, about in self._both())
@@ -100,8 +101,8 @@ class Watched:
 
 
 def _pace(rows: Sequence[Row], about: Mapping[str, Any], now: float) -> dict[str, Any]:
-    """How many are done, how many per second lately, the seconds left, and since the last was complete. What was taken over from
-    other journals is done too, but says nothing of the pace."""
+    """How many are done, how many per second lately, the seconds left, and since the last was complete. What was taken
+    over from other journals is done too, but does not count for the rate."""
     budget, begun = about.get("budget"), datetime.fromisoformat(about["begun"]).timestamp() if about else 0.0
     ends = sorted(end for row in rows[-_RECENT:] if (end := row.result.get("ended", -1.0)) >= begun)
     rate = (len(ends) - 1) / (now - ends[0]) if len(ends) > 1 and now > ends[0] else None
@@ -115,8 +116,8 @@ def _pace(rows: Sequence[Row], about: Mapping[str, Any], now: float) -> dict[str
 
 
 class Server(ThreadingHTTPServer):
-    """Serves the page of watched journals to whoever asks this address by its name: another name in the Host header may be a
-    foreign page that had its own name point here."""
+    """Serves the page of watched journals to requests that name this address: another name in the Host header may be a
+    foreign page whose own name points here."""
 
     daemon_threads = True
 
