@@ -141,8 +141,9 @@ TABLES: dict[str, Rows | Facts | Crossed] = {
             "largest fraction of each network without a match": "{gap[0]:.3f} and {gap[1]:.3f} of its multiply-adds",
             "the same, matched as early as possible": "{gap_early[0]:.3f} and {gap_early[1]:.3f}",
             "`active`, `key` and `cost` of a random genotype": "{selection_ms:.2f} ms",
-            "forward of the all-zero genotype's module over the original": "
-            ""{forward_1:.2f}× (batch 1), {forward_8:.2f}× (batch 8)",
+            "forward of the all-zero genotype's module over the original, batch 1 and 8": (
+                "{forward_1:.2f}×, {forward_8:.2f}×"
+            ),
         },
     ),
     "fitting-cifar10": Crossed("fitting-cifar10", "{method}", "k = {k}", "{accuracy:.3f} ({gain:+.3f} ± {error:.3f})"),

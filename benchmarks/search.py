@@ -296,8 +296,8 @@ def table(title, problem_of, instances, runs):
     least = np.min(baselines, axis=0) if baselines else None
     print(f"\n{title}, {len(instances)} instances; hypervolume missing to the best front of all runs together, × 1e-4")
     print(
-        f"{'algorithm':26}{'median':>8}{'worst':>8}{'better / not worse than the better NSGA-II':>44}{'real':>8}{'skipped':>9}"
-        f"{'screened':>10}{'own ms':>8}{'per request':>12}"
+        f"{'algorithm':26}{'median':>8}{'worst':>8}{'better / not worse than the better NSGA-II':>44}{'real':>8}"
+        f"{'skipped':>9}{'screened':>10}{'own ms':>8}{'per request':>12}"
     )
     rows = []
     for form in forms:
