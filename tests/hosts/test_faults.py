@@ -98,22 +98,6 @@ def test_a_worker_host_stops_answering(tmp_path, usual):
         assert one.check(BUDGET) <= POP_SIZE
 
 
-def test_a_worker_that_does_not_answer_does_not_keep_the_end_waiting(tmp_path):
-    with cluster(tmp_path) as one:
-        search = started(one).search(BUDGET, SECONDS)
-        one.wait_for(BUDGET - 2 * POP_SIZE)
-        stopped = False
-        while search.poll() is None and one.count() < BUDGET:
-            if not stopped and one.count() >= BUDGET - 1:
-                one.workers[0].signal(signal.SIGSTOP)
-                stopped = True
-            time.sleep(0.01)
-        last = time.time()
-        one.ends(search, seconds=90)
-        assert one.check(BUDGET) == 0
-        assert time.time() - last < 60
-
-
 def test_workers_join_late_and_leave_politely(tmp_path, usual):
     with cluster(tmp_path) as one:
         first, second = one.workers

@@ -1,5 +1,6 @@
 """Evaluations on a real Dask cluster: processes that are killed, hang, come and go."""
 
+import contextlib
 import copy
 import json
 import os
@@ -202,6 +203,48 @@ def test_a_worker_that_is_frozen_is_given_up(fragile, tmp_path):
     minimize(problem, AsyncGA(pop_size=16, runner=fragile), ("n_evals", 100), seed=1, evaluator=evaluations)
     assert list(tmp_path.glob("harm-*"))
     assert (evaluations.real, evaluations.failed) == (100, 0)
+
+
+def test_a_worker_that_does_not_answer_does_not_keep_the_end_waiting(fragile, monkeypatch):
+    monkeypatch.setattr("pymoo_stitch.runners.dask.PARTING", 2.0)
+    other = DaskRunner(fragile.client.scheduler.address)
+    other.submit(Evaluate(Slow(seconds=0)), np.zeros(20, bool))
+    assert other.wait(timeout=60) is not None
+    pid = min(workers(other))
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        begun = time.monotonic()
+        other.close()
+        assert time.monotonic() - begun < 20
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+def test_what_a_frozen_worker_has_keeps_no_other_result_waiting(fragile):
+    """It has finished, and said so, and is frozen before anybody has fetched what it brought."""
+    f = Evaluate(Slow(seconds=0.2))
+    fragile.client.wait_for_workers(2)
+    runner = copy.deepcopy(fragile)
+    first = runner.submit(f, np.zeros(20, bool))
+    runner._dispatch()
+    future = next(iter(runner._futures.values()))
+    while future.status != "finished":
+        time.sleep(0.01)
+    (address,) = runner.client.who_has([future])[future.key]
+    pid = runner.client.run(os.getpid, workers=[address])[address]
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        others = [runner.submit(f, x) for x in np.eye(4, 20, dtype=bool)]
+        until, done = time.monotonic() + 60, {}
+        while len(done) < 1 + len(others) and time.monotonic() < until:
+            if (completed := runner.wait(timeout=1)) is not None:
+                done[completed[0]] = completed[1]
+        assert set(done) == {first, *others}  # its own was done again
+        assert not any("failed" in result for result in done.values())
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
+        runner.cancel()
 
 
 def test_what_kills_every_worker_has_failed_after_some_tries(fragile, tmp_path):
