@@ -565,7 +565,9 @@ def test_a_locked_journal_is_told(tmp_path, name, monkeypatch):
             other.execute("BEGIN EXCLUSIVE")
 
     with closing(other):
-        with pytest.raises(JournalError, match=r"locked. Another process has locked it. Stop that process, and start the same run"):
+        with pytest.raises(
+            JournalError, match=r"locked. Another process has locked it. Stop that process, and start the same run"
+        ):
             search(name, tmp_path / "journal", callback=lock)
         other.execute("ROLLBACK")
         before = sequence(tmp_path / "journal", "workers" in name)
