@@ -38,7 +38,7 @@ PROBLEMS = LazyMapping(
         "voc": ("voc", "problem"),
     },
 )
-"""The functions that make problems, by name. A command line shows their docstrings, and reads options by their
+"""The functions that make problems, by name. The command line shows their docstrings, and reads options by their
 annotations."""
 
 SUMMARIES = {
@@ -48,7 +48,7 @@ SUMMARIES = {
     "imagenet-b": "Pair (b) of the paper: timm's ResNet-50 and ResNeXt-50 (32×4d) on ImageNet, at 224.",
     "voc": "The paper's segmentation pair: DeepLabV3 with MobileNetV3-Large and ResNet-50 on PASCAL VOC, at 520.",
 }
-"""The first lines of their docstrings, for who does not want to wait until they are imported."""
+"""The first lines of their docstrings, to be shown without importing them."""
 
 
 def get_problem(name: str | os.PathLike, **options: Any) -> "StitchProblem":
@@ -58,8 +58,8 @@ def get_problem(name: str | os.PathLike, **options: Any) -> "StitchProblem":
     >>> problem.n_var, problem.origin
     (72, {'name': 'digits', 'options': {}})
 
-    :param name: one of `PROBLEMS`, or the path of a `.py` file that defines `problem(**options)`, which gives a
-        `StitchProblem`. The file is imported: it is code, and executed as such.
+    :param name: one of `PROBLEMS`, or the path of a `.py` file that defines `problem(**options)`, which returns a
+        `StitchProblem`. The file is imported, so its code is executed.
     :param options: those of the problem. What was given is in the problem's `origin`, so they are text, numbers,
         booleans, paths or None.
     """
@@ -70,15 +70,15 @@ def get_problem(name: str | os.PathLike, **options: Any) -> "StitchProblem":
     _check_complete(name, function, options)
     problem = function(**options)
     if not isinstance(problem, StitchProblem):
-        raise TypeError(f"{name}: problem() must give a StitchProblem, but gave {type(problem).__name__}.")
+        raise TypeError(f"{name}: problem() must return a StitchProblem, but returned {type(problem).__name__}.")
     written = {key: os.path.abspath(value) if isinstance(value, Path) else value for key, value in options.items()}
     problem.origin = {"name": name, "options": written}
     return problem
 
 
 def parse_options(name: str | os.PathLike, texts: Iterable[str]) -> dict[str, Any]:
-    """Options of a problem from texts such as `"images=500"`, each read as its annotation says: `int`, `float`, `bool`
-    (true or false), `Path`, `str`, or several of these, and `none` where it may be None."""
+    """Options of a problem from strings such as `"images=500"`, each read as its annotation says: `int`, `float`,
+    `bool` (true or false), `Path`, `str`, or several of these, and `none` where it may be None."""
     name, function = find(name)
     options: dict[str, Any] = {}
     for text in texts:
@@ -97,8 +97,8 @@ def parse_options(name: str | os.PathLike, texts: Iterable[str]) -> dict[str, An
 
 
 def source_of(name: str | os.PathLike) -> Source | None:
-    """What the source of a problem says of it, without running it; None if that is not to be seen there. A ValueError
-    or FileNotFoundError if there is no such problem."""
+    """What the source code of a problem says about it, without running it; None if that cannot be seen there. A
+    ValueError or FileNotFoundError if there is no such problem."""
     text = os.fspath(name)
     if text in PROBLEMS:
         module, _ = PROBLEMS.homes[text]
@@ -107,7 +107,8 @@ def source_of(name: str | os.PathLike) -> Source | None:
 
 
 def check_options(name: str | os.PathLike, texts: Iterable[str]) -> None:
-    """A ValueError if there is no such problem, or it has no such options: at once, as far as the source tells."""
+    """Raise a ValueError, without importing it, if there is no such problem or it has no such options, as far as its
+    source code tells."""
     source = source_of(name)
     for key, equals, _ in (text.partition("=") for text in texts):
         if source and equals and key not in source.options and not source.takes_any:
@@ -115,7 +116,7 @@ def check_options(name: str | os.PathLike, texts: Iterable[str]) -> None:
 
 
 def find(name: str | os.PathLike) -> tuple[str, Callable[..., "StitchProblem"]]:
-    """A problem's canonical name, of a file its absolute path, and the function that makes it."""
+    """A problem's canonical name, or the absolute path of its file, and the function that makes it."""
     text = os.fspath(name)
     if text in PROBLEMS:
         return text, PROBLEMS[text]
@@ -137,10 +138,10 @@ def _path_of_own(text: str) -> Path:
 
 
 def _own(path: Path) -> Callable[..., "StitchProblem"]:
-    """`problem` of a user's file, imported when it is new, or not what it was."""
+    """`problem` of a user's file, imported if the file is new or has changed."""
     try:
         content = path.read_bytes()
-        # by name and content, so that it is no other module's name and a changed file is another module
+        # by name and content, so that no other module has this name, and a changed file is another module
         name = f"problem_{path.stem}_{digest([bytes(path), content], size=8)}"
         if name not in sys.modules:
             _import(name, path)
@@ -148,7 +149,7 @@ def _own(path: Path) -> Callable[..., "StitchProblem"]:
         raise ValueError(f"{path} cannot be imported: {type(error).__name__}: {error}") from error
     function = getattr(sys.modules[name], "problem", None)
     if not callable(function):
-        raise ValueError(f"{path} defines no function problem(**options) that gives a StitchProblem.")
+        raise ValueError(f"{path} defines no function problem(**options) that returns a StitchProblem.")
     return function
 
 

@@ -132,7 +132,7 @@ class _Block(nn.Module):
 
 
 class _ResNet(nn.Module):
-    """A convolution, three stages of 16, 32 and 64 channels, each with so many blocks, and a linear layer."""
+    """A convolution, three stages of 16, 32 and 64 channels, each with this many blocks, and a linear layer."""
 
     def __init__(self, blocks: int):
         super().__init__()
@@ -211,7 +211,7 @@ def _from_batch(path: Path) -> Images:
     content = np.fromfile(path, dtype=np.uint8)
     if not len(content) or len(content) % 3_073:
         raise ValueError(
-            f"{path} has {len(content):,} bytes, which is no multiple of 3,073: it is damaged. {IMAGES_FROM}."
+            f"{path} has {len(content):,} bytes, which is not a multiple of 3,073: it is damaged. {IMAGES_FROM}."
         )
     rows = content.reshape(-1, 3_073)
     images = rows[:, 1:].reshape(-1, 3, 32, 32)

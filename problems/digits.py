@@ -85,7 +85,7 @@ def digits_of(split: str) -> Images:
 
 
 def _copies(images: torch.Tensor, labels: torch.Tensor, copies: int, generator: torch.Generator) -> Images:
-    """All images, shifted and noisy, so many times."""
+    """This many shifted and noisy copies of all images."""
     return _disturbed(images.repeat(copies, 1, 1, 1), generator), labels.repeat(copies)
 
 
@@ -109,7 +109,7 @@ def make_supernet(images: torch.Tensor, seed: int) -> Supernet:
 
 
 def train(images: torch.Tensor, labels: torch.Tensor, seed: int) -> dict[str, nn.Module]:
-    """The networks, trained; the same every time, without a trace in torch's own random numbers."""
+    """The networks, trained; the same every time, without changing the state of torch's random numbers."""
     with _one_thread(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return {name: _trained(make(), name, images, labels) for name, make in NETWORKS.items()}

@@ -172,7 +172,7 @@ def _module(name: str, pretrained: bool) -> nn.Module:
 
 
 def _with_boxes(train: Path, annotations: Path, count: int, seed: int) -> list[tuple[str, int]]:
-    """So many random ones of the train images for which there is an xml file."""
+    """This many random ones of the train images for which there is an xml file."""
     if not annotations.is_dir():
         raise FileNotFoundError(f"there is no folder {annotations} to find bounding boxes in. {BOXES_FROM}.")
     if not train.is_dir():
@@ -195,8 +195,8 @@ def _with_boxes(train: Path, annotations: Path, count: int, seed: int) -> list[t
 
 
 def _first_of_v2(root: Path, count: int, more: int) -> list[tuple[str, int]]:
-    """The first unique images of ImageNetV2, and so many more if there are. Its variants overlap: what has the same
-    content as an earlier image is left out."""
+    """The first unique images of ImageNetV2, and as many of the following as are asked for. Its variants overlap: what
+    has the same content as an earlier image is left out."""
     if not root.is_dir():
         raise FileNotFoundError(f"there is no folder {root} to read ImageNetV2 from. {V2_FROM}.")
     found: dict[str, tuple[str, int]] = {}

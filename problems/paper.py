@@ -11,7 +11,7 @@ import torch
 def fit_options(method: str, *, samples: int, lr: float, batch_size: int, seed: int) -> dict[str, Any]:
     """The options of `Supernet.fit`, on a GPU if there is one.
 
-    :param method: `"least-squares"`, or `"adam"` with the paper's settings, for which the others are.
+    :param method: `"least-squares"`, or `"adam"` with the paper's settings, to which the other parameters belong.
     """
     common = {"method": method, "batch_size": batch_size, "device": "cuda" if torch.cuda.is_available() else "cpu"}
     if method == "least-squares":
@@ -29,7 +29,7 @@ def check_counts(**counts: int) -> None:
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Random weights that are the same every time, without a trace in torch's own random numbers."""
+    """Random weights that are the same every time, without changing the state of torch's random numbers."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         yield
@@ -37,7 +37,7 @@ def seeded(seed: int) -> Iterator[None]:
 
 @contextmanager
 def said_sizes() -> Iterator[None]:
-    """Without the warning that networks were trained for other sizes: the paper's choice, which the docs tell."""
+    """Without the warning that networks were trained for other sizes: that is the paper's choice, as the docs say."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "images are .*, but other sizes were trained for")
         yield

@@ -1,4 +1,5 @@
-"""What the source of a problem says of it, without running it: torch takes seconds to import, and a file is code."""
+"""What the source code of a problem says about it, without running it: importing torch takes seconds, and a file is
+code."""
 
 import ast
 import importlib.util
@@ -11,7 +12,7 @@ class Source:
     """A function that makes a problem.
 
     :param text: its docstring, or else its module's, without the options.
-    :param options: for each its annotation, its default (empty if it has none), and what the docstring says of it.
+    :param options: for each its annotation, its default (empty if it has none), and what the docstring says about it.
     :param takes_any: whether it takes other options as well.
     """
 
@@ -21,7 +22,7 @@ class Source:
 
 
 def read_source(path: Path) -> Source | None:
-    """What a file says of its function `problem`; None if it does not define one, or is no Python."""
+    """What a file says about its function `problem`; None if it does not define one, or is not Python."""
     try:
         tree = ast.parse(path.read_bytes())
     except (SyntaxError, ValueError):

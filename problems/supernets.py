@@ -25,8 +25,8 @@ def cache_folder() -> Path:
 
 
 def cached(name: str, depends: Mapping[str, Any], make: Callable[[], Supernet]) -> Supernet:
-    """What `make` gives, from the cache if it was made before. A journal is refused when a supernet differs by a bit,
-    and least squares on another machine may, so that keeping the supernet is what makes runs resumable.
+    """The result of `make`, from the cache if it was made before. A journal is refused when a supernet differs by a
+    bit, and least squares on another machine may differ, so keeping the supernet makes runs resumable.
 
     :param name: the problem's name, the first part of the file's.
     :param depends: all that the supernet depends on, as JSON takes it; a digest of it is the other part.
@@ -34,8 +34,8 @@ def cached(name: str, depends: Mapping[str, Any], make: Callable[[], Supernet]) 
     text = json.dumps(depends, sort_keys=True)
     try:
         path = cache_folder() / f"{name}-{digest([text], size=12)}.safetensors"
-    except RuntimeError as error:  # there is no home
-        warnings.warn(f"the supernet cannot be kept for the next time: {error} {_REMEDY}", stacklevel=2)
+    except RuntimeError as error:  # there is no home folder
+        warnings.warn(f"the supernet cannot be cached: {error} {_REMEDY}", stacklevel=2)
         return make()
     if (kept := _loaded(path)) is not None:
         return kept
@@ -48,7 +48,7 @@ def cached(name: str, depends: Mapping[str, Any], make: Callable[[], Supernet]) 
         path.parent.mkdir(parents=True, exist_ok=True)
         supernet.save(path)
     except OSError as error:
-        warnings.warn(f"the supernet cannot be kept for the next time: {error}. {_REMEDY}", stacklevel=2)
+        warnings.warn(f"the supernet cannot be cached: {error}. {_REMEDY}", stacklevel=2)
     return supernet
 
 
@@ -59,15 +59,15 @@ def _loaded(path: Path) -> Supernet | None:
     try:
         return Supernet.load(path)
     except (ValueError, OSError) as error:
-        warnings.warn(f"the supernet kept from before is made again: {error}", stacklevel=3)
+        warnings.warn(f"the cached supernet is made again: {error}", stacklevel=3)
         return None
 
 
-_REMEDY = "Name a folder that can be written in the environment variable PYMOO_STITCH_CACHE."
+_REMEDY = "Name a writable folder in the environment variable PYMOO_STITCH_CACHE."
 
 
 def given(path: Path, networks: Iterable[str], input_shape: tuple[int, ...], classes: int) -> Supernet:
-    """The supernet in a file. A ValueError unless it is one of these networks, for images of this shape and so many
+    """The supernet in a file. A ValueError unless it is one of these networks, for images of this shape and this many
     classes."""
     supernet = Supernet.load(path)
     expected = tuple(networks), tuple(input_shape), classes

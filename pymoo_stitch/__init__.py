@@ -3,8 +3,9 @@
     torch modules → network → stitches → supernet → fitting → problem (with a task) → algorithms ⇄ evaluations ⇄ runners
     a .pt2 or .onnx file ← supernet ← report ← problem, and the journal, which evaluations write
 
-What is used most can be imported from here; each package says in a few lines what comes in and what goes out, and
-docs/architecture.md how they fit together, and which papers the tags [G], [T], [SN] and [SF] stand for.
+The most used names can be imported from here. Each package says in a few lines what comes in and what goes out;
+docs/architecture.md says how they fit together, docs/references.md which papers the tags [G], [T], [SN] and [SF] stand
+for.
 """
 
 from typing import TYPE_CHECKING

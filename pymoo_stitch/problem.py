@@ -24,23 +24,24 @@ from .task import METRICS, Engine, Outcome, Task
 from .task.cascading import Predictions, predict
 from .util.fronts import on_front
 
-_UNKNOWN = "unknown"  # what nobody has asked for yet
+_UNKNOWN = "unknown"  # not asked for yet
 
 Elsewhere = Callable[[Callable[..., Any], Iterable[np.ndarray]], Sequence[Mapping[str, Any]]]
 """What calls a function for several genotypes and returns what it returns for each: a `Runner`."""
 
 
 class StitchProblem(Problem):
-    """Binary variables, two objectives, both minimised: multiply-adds for one sample, and 1 − the task's metric (or the
-    metric itself where less is better).
+    """Binary variables, two objectives, both minimised: multiply-adds for one sample, and 1 − the task's metric (or
+    the metric itself, if it is minimised).
 
-    Each evaluated individual carries besides: the `key` of its subnetwork, `active` (which of its variables matter), a
+    Each evaluated individual also carries the `key` of its subnetwork, `active` (which of its variables matter), a
     value for each of the task's metrics under its name, `seconds`, how many `images` were evaluated, and `failed`, the
-    reason why there is no result, else empty. What has failed has the worst objectives there are, so that it is on no
+    reason why there is no result, else empty. What has failed has the worst objectives there are, so it is on no
     front.
 
     Images come hardest first (`ease`). Asked for what is `needed`, an evaluation stops when the subnetwork can no
-    longer reach it: it is *bounded*, its second objective is an estimate, and its `bound` the least that it can be.
+    longer reach it: it is *bounded*, its second objective is an estimate, and its `bound` is the smallest that it can
+    be.
 
     Deep copies are the problem itself: algorithms copy what they hold, and supernets are large.
 
@@ -51,8 +52,8 @@ class StitchProblem(Problem):
     >>> result.F.shape[1], [str(name) for name in problem.references().get("name")]
     (2, ['inverted', 'residual', 'ensemble'])
 
-    `origin` is what `problems.get_problem` made it from, `{"name": …, "options": {…}}` as JSON takes it; None for a
-    problem that was made otherwise.
+    `origin` is what `problems.get_problem` made it from, `{"name": …, "options": {…}}` as JSON; None for a problem
+    that was made in another way.
 
     :param space: a supernet, a family, a chain space, or another `Space`.
     :param task: the data and the metric.
@@ -74,20 +75,20 @@ class StitchProblem(Problem):
     ):
         if not isinstance(space, Space):
             raise TypeError(
-                f"genotypes select from a Space, such as a Supernet, not from {type(space).__name__}. Yours inherits "
-                "from pymoo_stitch.Space."
+                f"genotypes select from a Space, such as a Supernet, not from {type(space).__name__}. Your own "
+                "inherits from pymoo_stitch.Space."
             )
         if not isinstance(task, Task):
             raise TypeError(f"the data and the metric are given as a Task, not as {type(task).__name__}.")
         if min_accuracy is not None and not 0 <= min_accuracy <= 1:
-            raise ValueError(f"min_accuracy is a part of 1, but is {min_accuracy}.")
+            raise ValueError(f"min_accuracy is a fraction of 1, but is {min_accuracy}.")
         super().__init__(
             n_var=space.n_var, n_obj=2, n_ieq_constr=0 if min_accuracy is None else 1, xl=0, xu=1, vtype=bool
         )
         self.space, self.task, self.split, self.min_accuracy = space, task, split, min_accuracy
         self.metric = METRICS[task.metric]
         if min_accuracy is not None and self.metric.best < self.metric.worst:
-            raise ValueError(f"min_accuracy needs a metric of which more is better, and {task.metric} is none.")
+            raise ValueError(f"min_accuracy needs a metric that is maximised; {task.metric} is minimised.")
         self._engine_options: dict[str, Any] = {"device": device, "batch_size": batch_size, "memory": memory}
         self._references: dict[str, Population] = {}
         self._ease: Any = _UNKNOWN
@@ -108,7 +109,7 @@ class StitchProblem(Problem):
     # -------------------------------------------------------------------------------------------------- the genotypes
 
     def subnetwork(self, x: Sequence[bool] | np.ndarray) -> Subnetwork:
-        """What a genotype selects."""
+        """The subnetwork that a genotype selects."""
         subnetwork = self.space.subnetwork(_binary(x))
         if self.task.head is not None:
             subnetwork.make_head = partial(self.head, subnetwork)
@@ -132,7 +133,7 @@ class StitchProblem(Problem):
 
     @property
     def codes(self) -> np.ndarray | None:
-        """The genotypes [n, n_var] of all there is, if the space can list them."""
+        """The genotypes [n, n_var] of all subnetworks, if the space can list them."""
         return self.space.codes
 
     @cached_property
@@ -152,7 +153,7 @@ class StitchProblem(Problem):
         stopped: Callable[[int], None] = lambda count: None,
         **kwargs: Any,
     ) -> None:
-        if self.ease is None:  # nothing tells what to expect of images that were not seen
+        if self.ease is None:  # nothing to expect of images that were not seen
             needed = None
         if needed is not None:  # metrics, not errors
             needed = [None if error is None else self.metric.error(error) for error in needed]
@@ -163,13 +164,13 @@ class StitchProblem(Problem):
     def ease(self) -> np.ndarray | None:
         """How easy each image of the search's split is [n], in [0, 1], with four decimals: what the references make of
         it on average, the probability of its class, or of labels per pixel the fraction that is right. None if that is
-        not known, and images come as they are.
+        not known: then images come in their order.
 
         A run's journal keeps it, so that the order of images is the same wherever the run goes on."""
         if isinstance(self._ease, str):
             try:
                 statistics = self.references(self.split).get("each")
-            except RuntimeError:  # a reference fails: the search will tell
+            except RuntimeError:  # a reference fails: the search will report it
                 self._ease = None
             else:
                 self._ease = np.mean([_ease(each) for each in statistics], axis=0).round(4)
@@ -187,26 +188,27 @@ class StitchProblem(Problem):
         self._ease = _UNKNOWN
 
     def standard_error(self, error: float) -> float | None:
-        """Of the second objective, when that is its value; None if evaluations cannot stop early: the metric is no mean
-        over images of values in [0, 1], or a head has to be fitted to each subnetwork."""
+        """The standard error of the second objective at this value; None if evaluations cannot stop early: the metric
+        is no mean over images of values in [0, 1], or a head has to be fitted to each subnetwork."""
         if not self.metric.is_mean or (self.task.head is not None and self.task.head.n_classes is None):
             return None
         n = len(self.task[self.split])
         return math.sqrt(max(error * (1 - error), 1 / n) / n)
 
     def exhaust(self, split: str | None = None) -> Population:
-        """Everything that the space can list, evaluated by every metric that fits the task; `on_front` tells which of
-        them no other dominates. (With a journal, on a cluster: `minimize(problem, algorithms.Exhaustive(), …)`.)"""
+        """Every subnetwork that the space can list, evaluated by every metric that fits the task; `on_front` marks
+        those that no other dominates. (With a journal, on a cluster:
+        `minimize(problem, algorithms.Exhaustive(), …)`.)"""
         if self.codes is None:
             raise TypeError(
-                f"{type(self.space).__name__} lists no subnetworks: it has {self.n_var} variables to search. A Family "
-                "does."
+                f"{type(self.space).__name__} cannot list its subnetworks: it has {self.n_var} variables to search. A "
+                "Family does."
             )
         return self.reevaluate(self.codes, split or self.split)
 
     def references(self, split: str | None = None, runner: Elsewhere | None = None) -> Population:
         """Each network alone and their ensemble, evaluated by every metric that fits the task, with its `name`. They
-        cost a search nothing of its budget.
+        do not count towards a search's budget.
 
         :param runner: as in `reevaluate`.
         """
@@ -223,7 +225,7 @@ class StitchProblem(Problem):
 
     def reevaluate(self, X: np.ndarray, split: str = "test", runner: Elsewhere | None = None) -> Population:
         """Genotypes evaluated on another split by every metric that fits the task, calibration error included.
-        `on_front` tells which of them no other dominates there.
+        `on_front` marks those that no other dominates there.
 
         :param runner: where that happens, such as a `DaskRunner`; by default in this process.
         """
@@ -271,7 +273,7 @@ class StitchProblem(Problem):
         return pop
 
     def _results(self, X: np.ndarray, split: str, metrics: tuple[str, ...], **options: Any) -> dict[str, np.ndarray]:
-        """Whatever is known of each genotype, a row for each.
+        """Everything that is known of each genotype, a row for each.
 
         :param options: of `Engine.evaluate`.
         """
@@ -316,7 +318,7 @@ class StitchProblem(Problem):
         heads = self.heads([subnetwork])
         if heads == [None]:
             raise ValueError(
-                f"no head can be fitted to {subnetwork}: what it gives for the calibration split is not finite."
+                f"no head can be fitted to {subnetwork}: its outputs for the calibration split are not finite."
             )
         return heads[0] if heads else None
 
@@ -325,7 +327,8 @@ class StitchProblem(Problem):
         return cost, self.metric.error(outcome.metrics[self.task.metric])
 
     def identity(self) -> dict[str, Any]:
-        """What results depend on, for a journal: the space with its weights, the data, the metrics and the batches."""
+        """What the results depend on, for a journal: the space with its weights, the data, the metrics and the
+        batches."""
         return {
             "space": self.space.digest(),
             "task": {"data": self.task[self.split].digest(), "split": self.split, "metrics": list(self.task.metrics)}
@@ -335,14 +338,14 @@ class StitchProblem(Problem):
         }
 
     def in_words(self) -> dict[str, str]:
-        """What of the identity a person cannot read, for messages."""
+        """The parts of the identity that are digests, in words, for messages."""
         return {
             "problem.space": f"{type(self.space).__name__} of {', '.join(n.name for n in self.space.networks)}",
             "problem.task.data": f"{len(self.task[self.split]):,} {self.split} images",
         }
 
     def _head_identity(self) -> dict[str, str]:
-        """Nothing without a head: journals of earlier versions go on."""
+        """Empty without a head, so that journals of earlier versions can be resumed."""
         if self.task.head is None:
             return {}
         learnt = {} if self.task.head.n_classes else {"calibration": self.task["calibration"].digest()}
@@ -358,7 +361,7 @@ class StitchProblem(Problem):
         return np.array([1.1 * worst[0], max(0.1, math.ceil(round(10 * worst[1], 6)) / 10)])
 
     def normalize(self, F: np.ndarray) -> np.ndarray:
-        """Objectives as parts of `hv_ref_point`, for hypervolumes and plots."""
+        """Objectives as fractions of `hv_ref_point`, for hypervolumes and plots."""
         return np.asarray(F, dtype=float) / self.hv_ref_point
 
     def scale(self) -> dict[str, Any] | None:
@@ -367,7 +370,7 @@ class StitchProblem(Problem):
         are links (None of a code's). None if a reference fails."""
         try:
             references = self.references()
-        except RuntimeError:  # the search will tell
+        except RuntimeError:  # the search will report it
             return None
         named = zip(references.get("name"), references.get("F").tolist(), strict=True)
         return {
@@ -417,7 +420,7 @@ class _Asked:
 
 
 def _ease(each: dict[str, np.ndarray]) -> np.ndarray:
-    """How easy images were for a reference [n], given the statistics of each."""
+    """How easy each image was for a reference [n], given its statistics."""
     if "pixel_accuracy" in each:
         right, counts = each["pixel_accuracy"].T
         return np.where(counts > 0, right, 1)

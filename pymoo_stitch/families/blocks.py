@@ -26,12 +26,12 @@ class Stage:
 def stages(network: Network, names: Sequence[str] | None = None) -> list[Stage]:
     """The stages of a network.
 
-    A block is a numbered module (`blocks.3`, `layer1.0`, `encoder_layer_5`) whose last tap is a cut while other tensors
-    in it are none: something runs beside the main stream and comes back to it. Of modules inside one another the
+    A block is a numbered module (`blocks.3`, `layer1.0`, `encoder_layer_5`) whose last tap is a cut while other
+    tensors in it are not: something runs beside the main stream and rejoins it. Of modules inside one another the
     innermost is the block. A ValueError if there is none.
 
-    :param names: the modules that are blocks, in their order, where they are not numbered or not residual; all that is
-        asked of them is that each ends in a cut."""
+    :param names: the modules that are blocks, in their order, where they are not numbered or not residual; the only
+        condition is that each ends in a cut."""
     along = {tap.name for tap in network.cuts}
     found = _numbered(network, along) if names is None else _named(network, along, names)
     if not found:
@@ -79,12 +79,12 @@ def _named(network: Network, along: set[str], names: Sequence[str]) -> list[Foun
         places = [i for i, node in enumerate(network.nodes) if f"{node.path}.".startswith(f"{name}.")]
         own = [network.nodes[i].name for i in places if network.nodes[i].name in taps]
         if not own:
-            network.tap(name)  # which names the nearest
+            network.tap(name)  # its error names the nearest
             raise ValueError(f"{name!r} is a tap of {network.name}, not a module with taps of its own.")
         if own[-1] not in along:
             raise ValueError(
-                f"{name!r} is no block of {network.name}: its last tensor, {own[-1]}, does not lie on every path from "
-                "the input to the output. Name the module at whose end the paths have met."
+                f"{name!r} is not a block of {network.name}: its last tensor, {own[-1]}, does not lie on every path "
+                "from the input to the output. Name a module at whose end the paths have rejoined."
             )
         found.append((places[0], own[-1]))
     if found != sorted(found):

@@ -1,4 +1,5 @@
-"""What others count as the cost of a network, to compare with what they published. What we count is said in `graph`."""
+"""The cost of a network as others count it, to compare with published figures. Our own count is defined in
+`network.graph`."""
 
 from dataclasses import replace
 from functools import cache
@@ -17,7 +18,7 @@ def fvcore_cost(subnetwork: Subnetwork) -> int:
     each value that a layer, group or instance norm reads 5 (4 if it has no weight), a batch norm 2 (1), an adaptive
     average pooling 1; for each value that a bilinear interpolation or a grid sampler gives 4, a nearest one 1.
 
-    One habit is not followed: attention as a single operator, of which fvcore knows nothing, is counted as the two
+    One difference: attention as a single operator, of which fvcore knows nothing, is counted as the two
     matrix products that it stands for."""
     sizes, total = {}, 0
     for step in subnetwork.steps():
@@ -32,7 +33,7 @@ def fvcore_cost(subnetwork: Subnetwork) -> int:
 
 
 _NORMS = {"layer_norm": (2, 5), "group_norm": (2, 5), "instance_norm": (1, 5), "batch_norm": (1, 2)}
-"""The place of the weight among a norm's arguments, and what a value costs with it."""
+"""The position of the weight among a norm's arguments, and what a value costs with it."""
 
 _RESIZING = {"upsample_nearest2d": 1, "upsample_bilinear2d": 4, "grid_sampler": 4}
 
@@ -50,7 +51,8 @@ def _beside(node: Node, read: dict[str, int]) -> int:
 
 
 def _size(node: Node) -> int:
-    """The values that a node gives for one sample; 0 for one that gives several tensors, which costs nothing itself."""
+    """The number of values that a node returns for one sample; 0 for one that returns several tensors, which itself
+    costs nothing."""
     return prod(size if isinstance(size, int) else size.multiple for size in node.shape) if node.shape else 0
 
 

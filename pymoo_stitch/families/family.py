@@ -1,8 +1,8 @@
 """Families ([SN]): networks of one design and different size, stitched fast-to-slow at the ends of their blocks, and
-the list of networks that this gives.
+the list of the resulting networks.
 
-A family is a supernet with particular links. What it adds is the list: few enough networks to evaluate them all, in the
-order of their cost, one of which is chosen by a number."""
+A family is a supernet with particular links. What it adds is the list: few enough networks to evaluate them all, in
+the order of their cost, from which one is selected by a number."""
 
 import math
 import os
@@ -47,12 +47,12 @@ class Family(Space):
     >>> network.at_most(200_000).selected == family.at_most(200_000)
     True
 
-    It is a space for `StitchProblem`, in which a genotype is an id, Gray-coded in as few bits as it takes; what lies
-    beyond the last id counts back from there. So codes that differ in a bit that matters little are networks of similar
+    It is a space for `StitchProblem`, in which a genotype is an id, Gray-coded in as few bits as it takes; numbers
+    beyond the last id count back from it. So codes that differ in a bit that matters little are networks of similar
     cost. The *open* space, with every combination of links, is the family's `supernet`.
 
-    :param supernet: whose links lead from cheaper to more expensive networks. Those of kind `identity` are no stitches:
-        they are switched on in every network that uses a stitch, where it meets them, and in no anchor.
+    :param supernet: whose links lead from cheaper to more expensive networks. Those of kind `identity` are not
+        stitches: they are switched on in every network that uses a stitch, where it meets them, and in no anchor.
     :param chains: whether networks with several stitches, one after another, are listed. By default they are if some
         link joins networks that are not neighbours in cost, as `pairs="all"` makes them.
     """
@@ -163,8 +163,8 @@ class Family(Space):
     # ---------------------------------------------------------------------------------------------------------- fitting
 
     def fit(self, images: Any, **options: Any) -> FitReport:
-        """Fit the stitches, by default by least squares: `Supernet.fit`. To which degree variance is restored is chosen
-        by the listed networks."""
+        """Fit the stitches, by default by least squares: `Supernet.fit`. The degree to which variance is restored is
+        chosen on the listed networks."""
         return self.supernet.fit(images, **{"genotypes": self.genotypes} | options)
 
     def finetune(self, images: Any, **options: Any) -> FitReport:

@@ -105,7 +105,7 @@ def _check_alike(found: Mapping[str, Sequence[Stage]]) -> None:
 
 
 def _around_final_norm(network: Network, last: Stage) -> Link:
-    """A link from what the norm after the last block reads to what it gives."""
+    """A link from the input of the norm after the last block to its output."""
     nodes = {node.name: node for node in network.varying}
     behind = list(nodes)[list(nodes).index(last.ends[-1].name) + 1 :]
     for name in behind:

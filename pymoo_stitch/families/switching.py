@@ -15,11 +15,10 @@ from ..supernet import Subnetwork
 
 class Switchable(nn.Module):
     """A module, in eval mode, that holds the weights of several subnetworks, each once, and runs the one that is
-    selected. To select another allocates and copies no weights, so that it can be done between any two batches.
+    selected. Selecting another allocates and copies no weights, so it can be done between any two batches.
 
     What a subnetwork needs to run is written when it is first selected, which takes as long as `Subnetwork.module()`
-    without its copies; after that to select it is to look it up. For that it holds on to the subnetworks and their
-    space.
+    without its copies; after that, selecting it is a lookup. For that it keeps the subnetworks and their space alive.
 
     >>> supernet = get_problem("digits").space
     >>> network = Switchable([supernet.subnetwork(x) for x in supernet.references.values()])
@@ -31,7 +30,7 @@ class Switchable(nn.Module):
     torch.Size([5, 10])
 
     :param subnetworks: of one space, by their ids; those of a list are numbered. The most expensive is selected first.
-    :param device: where the weights are held; the CPU by default. `to(device)` moves them as those of any module.
+    :param device: where the weights are held; the CPU by default. `to(device)` moves them like those of any module.
     """
 
     def __init__(
@@ -96,7 +95,7 @@ class Switchable(nn.Module):
 
 
 def dearest(costs: Sequence[int] | np.ndarray, multiply_adds: float) -> int:
-    """Where in a list of costs, sorted, the last one of at most that many multiply-adds is."""
+    """The position, in a sorted list of costs, of the last one of at most this many multiply-adds."""
     if not isinstance(multiply_adds, Real) or isinstance(multiply_adds, bool):
         raise TypeError(f"a budget is a number of multiply-adds, such as 3e9, not {multiply_adds!r}.")
     place = int(np.searchsorted(costs, multiply_adds, side="right")) - 1
@@ -110,7 +109,7 @@ def _check(subnetworks: Sequence[Subnetwork]) -> None:
         raise ValueError("no subnetwork is given to switch between.")
     for subnetwork in subnetworks:
         if not isinstance(subnetwork, Subnetwork):
-            raise TypeError(f"subnetworks are switched between, not {type(subnetwork).__name__}.")
+            raise TypeError(f"a Switchable switches between subnetworks, not {type(subnetwork).__name__}.")
         if subnetwork.space is not subnetworks[0].space:
             raise ValueError("subnetworks of different spaces share no weights. Give each space a module of its own.")
         if subnetwork.retrained or subnetwork.norms:

@@ -1,4 +1,4 @@
-"""What the beginnings of chains give, and the stitches in them."""
+"""The outputs of the beginnings of chains, and the stitches in them."""
 
 import math
 import weakref
@@ -17,17 +17,19 @@ from ._joints import Joints
 from .fragment import Fragment, follows
 
 BATCH = 8
-"""How many images run through a fragment at a time. It is part of what is computed: another number rounds otherwise."""
+"""How many images run through a fragment at a time. It belongs to the definition of a chain: another number rounds
+differently."""
 
 Prefix = tuple[tuple[int, bool], ...]
 """The beginning of a chain: for each fragment its place in the pool, and whether there is a stitch before it."""
 
 
 class Beginnings:
-    """Computes what beginnings of chains give for some images, and fits the stitches in them, each on the chain so far.
+    """Computes the outputs of beginnings of chains for some images, and fits the stitches in them, each on the chain so
+    far.
 
-    What is computed is kept for the chains that begin likewise, as long as there is room; what each fragment reads in
-    its own network is kept always. A copy in another process begins with nothing, and computes the same.
+    What is computed is kept for the chains that begin in the same way, as long as there is room; what each fragment
+    reads in its own network is always kept. A copy in another process begins with nothing, and computes the same.
 
     :param fragments: those of a pool, in its order.
     :param joints: how fragments are joined.
@@ -59,7 +61,8 @@ class Beginnings:
         )
 
     def similarity(self, beginning: Sequence[Fragment], candidate: Fragment) -> float:
-        """The CKA, without bias, of what a beginning of a chain gives and what a fragment reads in its own network."""
+        """The CKA, without bias, of the output of a beginning of a chain and what a fragment reads in its own
+        network."""
         if len(self.images) < LEAST:
             raise ValueError(f"CKA needs {LEAST} images or more, but the pool has {len(self.images)}.")
         own = self._natural(self._place[candidate] - 1)
@@ -68,7 +71,7 @@ class Beginnings:
         return float(values[0, 1] / math.sqrt(norm)) if norm > 0 and math.isfinite(norm) else 0.0
 
     def stitch(self, prefix: Prefix, source: torch.Tensor | None = None) -> nn.Module:
-        """The stitch before the last fragment of a beginning, fitted; `source` is what the chain gives before it, if
+        """The stitch before the last fragment of a beginning, fitted; `source` is the chain's output before it, if
         that is known."""
         stitch = self._recent.get(("stitch", prefix)) or self._stitches.get(prefix)
         if stitch is None:
@@ -89,7 +92,7 @@ class Beginnings:
                 stitch = factors if is_direct(link) else nn.Sequential(*stitch[:-2], factors, stitch[-1])
         stitch.to_empty(device="cpu")
         adapter = adapter_of(stitch)
-        if y is None or not source.isfinite().all():  # a chain is at fault, or a network: what is predicted will say so
+        if y is None or not source.isfinite().all():  # a chain is at fault, or a network: its predictions will show it
             for parameter in adapter.parameters():
                 parameter.fill_(math.nan)
             return stitch
@@ -107,7 +110,8 @@ class Beginnings:
         return stitch
 
     def _expected(self, fragment: Fragment, direct: bool) -> torch.Tensor | None:
-        """What the fragment reads in its own network, as rows for a stitch to give; None if that is not finite."""
+        """What the fragment reads in its own network, as rows that a stitch should return; None if that is not
+        finite."""
         at = self._place[fragment], direct
         if at not in self._rows:
             self._output(self._natural(at[0] - 1))
@@ -125,7 +129,7 @@ class Beginnings:
         return known
 
     def _output(self, prefix: Prefix) -> torch.Tensor:
-        """What a chain gives so far, for all images."""
+        """The output of a chain so far, for all images."""
         known = self._recent.get(("output", prefix))
         if known is not None:
             return known
@@ -147,7 +151,7 @@ class Beginnings:
         return output
 
     def _remember(self, prefix: Prefix, output: torch.Tensor) -> None:
-        """Keep of a network's own tensor at a cut its kernel, and what stitches that lead there are to give: all
+        """Keep of a network's own tensor at a cut its kernel, and what stitches that lead there should return: all
         tokens, or those without the class token, which a stitch from another layout makes itself."""
         self._kernels[prefix] = kernel(output)
         place, tap = prefix[-1][0] + 1, self.fragments[prefix[-1][0]].last

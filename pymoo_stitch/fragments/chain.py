@@ -68,7 +68,7 @@ class Chain(Subnetwork):
 
     @cached_property
     def stitches(self) -> nn.ModuleDict:  # type: ignore[override]  # an attribute elsewhere
-        """Fitted now, if no chain before has needed them."""
+        """Fitted now, unless an earlier chain has needed them."""
         found = {
             link.stitch: self.space.beginnings.stitch(self._prefix[: i + 1])
             for i, link in enumerate(self.joins)
@@ -103,10 +103,10 @@ class Chain(Subnetwork):
         return [self.space._ids[network.name, network.output]]
 
     def retrain(self, images: Any, **options: Any) -> Any:
-        """A chain takes no training: a ValueError that says what to do instead."""
+        """Raises a ValueError that says what to do instead: a chain is not trained."""
         raise ValueError(
             "the stitches of a chain are fitted in closed form to the images of its pool, and not trained. Make a pool "
-            "with more images or bias=True, or train chain.module() as any other module."
+            "with more images or bias=True, or train chain.module() like any other module."
         )
 
     def fused(self, name: str = "chain") -> Network:

@@ -15,7 +15,7 @@ LINEAR = "aten.linear.default"
 @dataclass(frozen=True)
 class Fragment:
     """What a network computes between two cuts: `first` is the tap it reads, None for the input, and `last` the tap it
-    gives, None for the output. `number` counts the fragments of the network from 0."""
+    ends in, None for the output. `number` counts the fragments of the network from 0."""
 
     network: Network
     number: int
@@ -32,8 +32,8 @@ class Fragment:
 
     @cached_property
     def nodes(self) -> tuple[Node, ...]:
-        """The nodes it needs, in their order, the last giving what it gives. One that is made of weights alone may be
-        in several fragments."""
+        """The nodes it needs, in their order; the last one computes its output. One that is made of weights alone may
+        be in several fragments."""
         needed = {self.network.output if self.last is None else self.last.name}
         start = None if self.first is None else self.first.name
         nodes = []
@@ -96,7 +96,7 @@ def fusible_cuts(network: Network) -> list[Tap]:
             readers.setdefault(name, []).append(node)
 
     def layers(name: str) -> Iterator[tuple[Node, str]]:
-        """Who reads a tap, and by which name: after views, unless a view is a tap itself."""
+        """The readers of a tap, each with the name that it reads: after views, unless a view is a tap itself."""
         for node in readers.get(name, ()):
             if node.name not in taps and network.is_alias(node):
                 yield from layers(node.name)

@@ -27,12 +27,12 @@ from ..supernet import Subnetwork
 from .fragment import LINEAR, input_channels
 
 STITCHES = "stitches"
-"""What the names of a stitch's nodes and weights begin with; no network may have this name."""
+"""The prefix of the names of a stitch's nodes and weights; no network may have this name."""
 
 
 def as_network(subnetwork: Subnetwork, name: str) -> Network:
-    """A subnetwork with one output as a network of its own. Its nodes are named as those they come from, after their
-    network's name."""
+    """A subnetwork with one output as a network of its own. Its nodes have the names of those they come from, prefixed
+    by their network's name."""
     if len(subnetwork.results) > 1:
         raise ValueError(f"{subnetwork} is an ensemble: only what has one network's output becomes a network.")
     nodes: list[Node] = []
@@ -132,8 +132,8 @@ def _fuse(output: str, nodes: dict[str, Node], weights: dict[str, torch.Tensor],
 def _readers(
     output: str, nodes: Mapping[str, Node], weights: Mapping[str, torch.Tensor], stitch: Node
 ) -> tuple[list[tuple[Node, int]], list[Node]] | None:
-    """The views that show what a stitch gives, each with the axis of its channels, and the layers that read it; None if
-    anybody else does."""
+    """The views of a stitch's output, each with the axis of its channels, and the layers that read it; None if
+    anything else does."""
     axes = {stitch.name: 1 if stitch.op in CONVOLUTIONS else len(stitch.shape) - 1}
     views, layers = [], []
     for node in nodes.values():
@@ -160,7 +160,7 @@ _SIZED = ("view", "_unsafe_view", "reshape")
 
 
 def _axis_behind(view: Node, before: Sequence[Any], axis: int) -> int | None:
-    """Where a view has what was its base's axis; None if it has not kept it whole."""
+    """The axis of a view that was this axis of its base; None if the view has not kept it whole."""
     if view.shape is None:
         return None
     if short_name(view.op) in ("permute", "transpose", "t"):

@@ -1,4 +1,4 @@
-"""Pools: the fragments of several networks, and what can be made of them ([SF])."""
+"""Pools: the fragments of several networks, and the chains that can be made of them ([SF])."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -32,20 +32,20 @@ class Pool(Space):
 
     A chain begins with a network's first fragment and ends with a network's last. Fragments that follow one another in
     their network are joined as they were, all others by a linear map of the channels, fitted in closed form: it turns
-    what the chain gives so far into what the fragment reads in its own network, for the same images. What a chain so
-    far gives is kept for the chains that begin as it does, as long as there is room; copies in other processes begin
-    with nothing, and compute the same.
+    the chain's output so far into what the fragment reads in its own network, for the same images. The output of a
+    chain so far is kept for the chains that begin in the same way, as long as there is room; copies in other processes
+    begin with nothing, and compute the same.
 
     As a space, a pool has the chain itself as the genotype, spelled out: for each of its fragments the place in the
-    pool, counted from 1, in binary, and whether there is a stitch before it. Most genotypes spell no chain, so that a
+    pool, counted from 1, in binary, and whether there is a stitch before it. Most genotypes spell no chain, so a
     search needs a `ChainSpace`.
 
     :param networks: one or more with equal input and output shapes and different names.
     :param images: N×…, without labels, as the networks take them. ([SF]: 32)
-    :param bias: stitches are affine maps, with a bias. It improves them, yet not all of them can be fused then.
+    :param bias: stitches are affine maps, with a bias. It improves them, but then not all of them can be fused.
     :param positions: how many positions of each image are used at most to fit a stitch.
-    :param ridge: added to each variance, as a fraction of the mean variance. Small: what it takes away accumulates
-        along a chain, each stitch being fitted to what the chain before it gives.
+    :param ridge: added to each variance, as a fraction of the mean variance. Keep it small: what it takes away
+        accumulates along a chain, since each stitch is fitted to the output of the chain before it.
     :param memory: how many bytes of tensors and stitches are kept at most, besides what each fragment reads in its own
         network.
     """
@@ -95,7 +95,8 @@ class Pool(Space):
         return self.joints.possible(first, second)
 
     def similarity(self, beginning: Sequence[Fragment], candidate: Fragment) -> float:
-        """The CKA, without bias, of what a beginning of a chain gives and what a fragment reads in its own network."""
+        """The CKA, without bias, of the output of a beginning of a chain and what a fragment reads in its own
+        network."""
         return self.beginnings.similarity(beginning, candidate)
 
     # ----------------------------------------------------------------------------------------------------------- chains
@@ -117,7 +118,7 @@ class Pool(Space):
         return Chain(self, self._checked(fragments), restitch, x, active)
 
     def self_stitched(self, network: str) -> Chain:
-        """A network with a stitch at each of its cuts: what there is to gain or lose without any other network."""
+        """A network with a stitch at each of its own cuts: shows what stitches alone gain or lose."""
         return self.chain(self[network], restitch=True)
 
     def _checked(self, given: Iterable[Fragment]) -> tuple[Fragment, ...]:
@@ -128,7 +129,7 @@ class Pool(Space):
                     f"a chain is made of fragments, such as pool['name'][0], not of {type(fragment).__name__}."
                 )
             if fragment not in self._own:
-                raise ValueError(f"the fragment {fragment} is not one of this pool's.")
+                raise ValueError(f"the fragment {fragment} is not in this pool.")
         if repeated := [fragment for fragment, count in Counter(given).items() if count > 1]:
             raise ValueError(f"the fragment {repeated[0]} is given more than once; a chain uses each once at most.")
         if not given or not given[0].is_start or not given[-1].is_end:
@@ -160,7 +161,7 @@ class Pool(Space):
         return len(self.fragments).bit_length()
 
     def spelled(self, prefix: Prefix) -> np.ndarray:
-        """A chain as a genotype. Chains that begin alike have genotypes that do."""
+        """A chain as a genotype. Chains that begin alike have genotypes that begin alike."""
         x = np.zeros((len(self.fragments), self._width + 1), dtype=bool)
         for row, (place, stitched) in zip(x, prefix, strict=False):
             row[:] = [*(bit == "1" for bit in f"{place + 1:0{self._width}b}"), stitched]

@@ -1,5 +1,5 @@
-"""The published search for chains: depth first, led by how alike a chain's output is to what a fragment is used to
-read."""
+"""The published search for chains: depth first, led by how similar a chain's output is to what the next fragment reads
+in its own network."""
 
 import math
 from collections import deque
@@ -22,7 +22,7 @@ RANKINGS = {
     "parameters": lambda pool, beginning, fragment: fragment.parameters,
     "cost": lambda pool, beginning, fragment: fragment.cost,
 }
-"""By what candidates are ranked, the least first; yours are added as functions of the pool, the chain so far and the
+"""How candidates are ranked, the smallest value first; add your own as functions of the pool, the chain so far and the
 candidate."""
 
 
@@ -33,7 +33,7 @@ def search_chains(
 
     A chain grows by one fragment at a time, not used before, the next of its network among the candidates. Of all that
     can follow, the best `k` are tried, the best first, each with all that can follow it before the next. The score is
-    the product over all joins of the CKA between what the chain gives so far and what the fragment reads in its own
+    the product over all joins of the CKA between the chain's output so far and what the fragment reads in its own
     network.
 
     >>> pool = Pool(get_problem("digits").space.networks, torch.rand(32, 1, 8, 8))
@@ -41,7 +41,7 @@ def search_chains(
     ...     print(f"{score:.2f}", chain)
     1.00 Chain(residual[0] residual[1] residual[2], 0 stitches, 633,840 multiply-adds)
 
-    :param threshold: what scores less is not pursued.
+    :param threshold: chains with a lower score are not extended.
     :param length: how many fragments a chain has at most; the last place is for a network's last fragment.
     :param by: how candidates are ranked: by `"cka"`, the largest first, or by `"parameters"` or `"cost"`, the least
         first.
@@ -81,7 +81,7 @@ def search_chains(
 
 @dataclass(frozen=True)
 class Composed:
-    """A chain that was made for some images, its score, and what it gives for them."""
+    """A chain that was made for some images, its score, and its outputs for them."""
 
     chain: Chain
     score: float
@@ -99,8 +99,8 @@ def compose(
     >>> best.outputs.argmax(1).shape
     torch.Size([32])
 
-    :param count: how many. From each network's first fragment come equally many, the first that are found; the networks
-        themselves, which have no stitch, are left out.
+    :param count: how many. Equally many begin with each network's first fragment, the first that are found; the
+        networks themselves, which have no stitch, are left out.
     :param head: what turns outputs into scores for other classes, such as a `ClassMap`.
     :param options: those of `search_chains` but `start`.
     """

@@ -35,10 +35,10 @@ class ChainSpace(Space):
 
     :param pool: whose fragments are put together.
     :param candidates: to how many fragments a chain can jump from each: those whose inputs are the most similar, by CKA
-        in the networks as they are, to what the fragment gives.
+        in the networks as they are, to the fragment's output.
     :param length: how many fragments a chain has at most, not less than each network has; by default 16, or as many as
         the longest network has.
-    :param include: chains, such as `search_chains` finds, all of whose jumps are possible then, and with which every
+    :param include: chains, such as `search_chains` finds, whose jumps are then all possible, and with which every
         search begins: the first of each initial population.
     """
 
@@ -109,7 +109,7 @@ class ChainSpace(Space):
         return chain, active
 
     def _following(self, chain: Sequence[Fragment]) -> Fragment | None:
-        """What follows without a jump; None if the chain can neither go on nor end."""
+        """The fragment that follows without a jump; None if the chain can neither go on nor end."""
         own = self._next[chain[-1]]
         return own if self._has_room(chain, own) else self._ends[chain[-1]]
 
@@ -126,7 +126,7 @@ class ChainSpace(Space):
         return longer[-1] is not None
 
     def genotype(self, chain: Chain) -> np.ndarray:
-        """The genotype that selects a chain, with as few ones as that takes. A ValueError if none does."""
+        """The genotype that selects a chain, with as few ones as that takes. Raises a ValueError if none does."""
         if chain.space is not self.pool:
             raise ValueError(f"{chain} is of another pool than this space.")
         numbers = {pair: variable for variable, pair in enumerate(self.jumps)}
@@ -146,7 +146,7 @@ class ChainSpace(Space):
         return x
 
     def repaired(self, x: Sequence[bool] | np.ndarray) -> np.ndarray:
-        """A genotype of the same chain in which nothing is 1 but what the chain is made of."""
+        """A genotype of the same chain in which only the variables that the chain uses are 1."""
         return self.genotype(self.subnetwork(x))
 
     @cached_property
@@ -182,7 +182,7 @@ def _end_behind(pool: Pool, fragment: Fragment) -> Fragment | None:
 
 
 def _candidates(pool: Pool, fragment: Fragment) -> list[Fragment]:
-    """The fragments to which a chain can jump from another, those first that read what is the most similar."""
+    """The fragments to which a chain can jump from another, those that read the most similar tensors first."""
     own = pool[fragment.network.name][: fragment.number + 1]
     found = [target for target in pool.fragments if pool.joins(fragment, target) and not follows(fragment, target)]
     return sorted(found, key=lambda target: -pool.similarity(own, target))

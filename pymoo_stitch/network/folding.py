@@ -14,7 +14,7 @@ CONVOLUTIONS = ("aten.conv2d.default", "aten.conv2d.padding")
 
 
 def foldable(network: Network) -> dict[str, str]:
-    """For each batch norm that can be folded into the convolution before it, the name of that. Nobody else in the
+    """For each batch norm that can be folded into the convolution before it, the name of that. Nothing else in the
     network reads the convolution."""
     readers = Counter(name for node in network.nodes for name in node.inputs()) + Counter([network.output])
     convolutions = {node.name for node in network.nodes if node.op in CONVOLUTIONS and _are_weights(node.args[1:3])}
@@ -59,8 +59,8 @@ def fold(convolution: Node, norm: Node, weights: Mapping[str, torch.Tensor]) -> 
 
 
 def as_product(norm: Node, weights: Mapping[str, torch.Tensor]) -> tuple[Node, dict[str, torch.Tensor]]:
-    """A batch norm as a multiplication and an addition in one node, and its weights. `torch.export` takes that for
-    batches of a size that is not known before, which it does not for a batch norm."""
+    """A batch norm as a multiplication and an addition in one node, and its weights. `torch.export` accepts that for
+    batches of unknown size, which it does not for a batch norm."""
     mean, variance = (weights[norm.args[place].name].double() for place in (3, 4))
     gamma, beta = (
         torch.full_like(mean, default) if argument is None else weights[argument.name].double()

@@ -50,7 +50,7 @@ _SIZES = {aten.sym_size.int, operator.mul, operator.add, operator.sub, operator.
 
 
 def make_functional(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
-    """The program with functional operations in the place of in-place ones, and nothing else decomposed.
+    """The program with functional operations instead of in-place ones, and nothing else decomposed.
 
     `run_decompositions({})` is how torch does it: it traces the program again, in which most of an import's time would
     go. Programs of few and common operators, which most networks are, are rewritten here instead, to the same graph.
@@ -62,8 +62,8 @@ def make_functional(program: torch.export.ExportedProgram) -> torch.export.Expor
 
 
 def _is_simple(graph: fx.Graph) -> bool:
-    """Whether `_rewrite` can do it: all operators are known, and what is overwritten was made in the graph, and
-    nobody views it, before or after: torch makes such views again where they are read."""
+    """Whether `_rewrite` can do it: all operators are known, and what is overwritten was made in the graph, and has no
+    views, before or after: torch makes such views again where they are read."""
     makers: dict[fx.Node, fx.Node] = {}  # of the memory in which a node's values are
     viewed, overwritten = set(), set()
     for node in graph.nodes:

@@ -24,7 +24,7 @@ INPUT = "input"
 
 @dataclass(frozen=True)
 class Ref:
-    """The tensor that another node makes."""
+    """The output of another node."""
 
     node: str
 
@@ -38,7 +38,7 @@ class Weight:
 
 @dataclass(frozen=True)
 class Batch:
-    """A size that follows the batch: `multiple` times the number of samples."""
+    """A size that depends on the batch: `multiple` times the number of samples."""
 
     multiple: int
 
@@ -56,7 +56,7 @@ Value = (
 
 @dataclass(frozen=True)
 class Node:
-    """One operation. `shape` and `dtype` are None where it gives several tensors; `path` is the module it came from,
+    """One operation. `shape` and `dtype` are None where it returns several tensors; `path` is the module it came from,
     None for what the import added itself; `cost` is its multiply-adds for one sample."""
 
     name: str
@@ -131,7 +131,8 @@ def for_empty_batches(node: Node) -> Node:
 
 
 def mean(tensors: Sequence[Any]) -> Any:
-    """What an ensemble makes of its networks' outputs, tensors or nodes of a graph; of one, that itself."""
+    """The output of an ensemble, from its networks' outputs, tensors or nodes of a graph; a single one is returned as
+    it is."""
     return tensors[0] if len(tensors) == 1 else sum(tensors[1:], start=tensors[0]) / len(tensors)
 
 
@@ -155,7 +156,7 @@ class GraphBuilder:
     def node(
         self, node: Node, read: Callable[[str], fx.Node], weights: Mapping[str, torch.Tensor], prefix: str
     ) -> fx.Node:
-        """Add one node. `read` tells what a node's name stands for; its weights are stored as `prefix.name`."""
+        """Add one node. `read` returns what a node's name stands for; its weights are stored as `prefix.name`."""
         device = self._device() if any(isinstance(value, Device) for value in node.values()) else None
         resolve = resolver(read, lambda name: self._weight(f"{prefix}.{name}", weights[name]), self._size, device)
         arguments = substitute(node.args, resolve), substitute(node.kwargs, resolve)
@@ -169,7 +170,7 @@ class GraphBuilder:
         return self.graph.call_module(name, (source,))
 
     def mean(self, tensors: list[fx.Node]) -> fx.Node:
-        """Add the mean of tensors: what an ensemble gives."""
+        """Add the mean of tensors: the output of an ensemble."""
         return mean([fx.Proxy(tensor) for tensor in tensors]).node
 
     def module(self, output: fx.Node | tuple[fx.Node, ...], name: str) -> fx.GraphModule:
@@ -213,7 +214,7 @@ class GraphBuilder:
         return self._batch[multiple]
 
     def _device(self) -> fx.Node:
-        """That of the input, written as sizes are."""
+        """The device of the input, written when it is first needed."""
         if self._place is None:
             self._place = self.graph.call_function(getattr, (self.input, "device"))
         return self._place
@@ -221,7 +222,7 @@ class GraphBuilder:
 
 def _may_overwrite(node: fx.Node) -> bool:
     """Whether an operation can write its result over its first input: an activation or sum after an operation that
-    makes a new tensor of the same shape which nobody else reads, and which no gradient needs. Networks are written so,
+    makes a new tensor of the same shape which nothing else reads, and which no gradient needs. Networks are written so,
     and without it the module would be slower than the original."""
     if "node" not in node.meta or node.meta["node"].op not in IN_PLACE:
         return False
@@ -235,7 +236,7 @@ def _may_overwrite(node: fx.Node) -> bool:
 def run_without_computing(
     nodes: Iterable[Node], weights: Mapping[str, torch.Tensor], input_shape: tuple[int, ...], batch: int = 1
 ) -> Iterator[tuple[Node, Any, int]]:
-    """Each node with the fake tensor it gives for `batch` samples, and the multiply-adds that would take.
+    """Each node with the fake tensor it returns for `batch` samples, and the multiply-adds that would take.
 
     This is the one place that says what a multiply-add is: half of what `torch.utils.flop_counter` counts, that is
     products in convolutions, linear layers, matrix products and attention; norms, activations, pooling, interpolation
@@ -257,7 +258,7 @@ def run_without_computing(
 def resolver(
     read: Callable[[str], Any], weight: Callable[[str], Any], size: Callable[[int], Any], device: Any
 ) -> Callable[[Value], Any]:
-    """A function that says what a value in a node's arguments stands for."""
+    """A function that returns what a value in a node's arguments stands for."""
 
     def resolve(value: Value) -> Any:
         match value:
@@ -278,8 +279,8 @@ def resolver(
 def run_new_modules(
     modules: Iterable[tuple[Callable[[], nn.Module], tuple[int, ...]]],
 ) -> list[tuple[tuple[int, ...], int]]:
-    """Of modules, each given by a function that makes it and the shape of a sample: the shape of what it gives and its
-    multiply-adds for one sample, counted as those of a graph are."""
+    """For modules, each given by a function that makes it and the shape of a sample: the shape of its output and its
+    multiply-adds for one sample, counted as for a graph."""
     found, before = [], 0
     with torch.no_grad(), FakeTensorMode(), FlopCounterMode(display=False) as counter:
         for make, sample_shape in modules:

@@ -1,4 +1,4 @@
-"""What images networks take."""
+"""The images that networks take."""
 
 import math
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ def are_unit_images(images: torch.Tensor) -> bool:
 
 @dataclass(frozen=True)
 class ImageLimits:
-    """What images networks take: of this `shape`, and, if the networks normalise them themselves, `in_unit`, in [0,
+    """The images that networks take: of this `shape`, and, if the networks normalise them themselves, `in_unit`, in [0,
     1]."""
 
     shape: tuple[int, ...]

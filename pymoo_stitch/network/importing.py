@@ -23,7 +23,7 @@ from .graph import INPUT, Batch, Device, Node, Ref, Weight, run_without_computin
 from .operators import GETITEM, OPERATORS, lookup, short_name
 
 ENSEMBLE = "ensemble"
-"""What the mean of all networks' outputs is called; no network may have this name."""
+"""The name of the mean of all networks' outputs; no network may have it."""
 
 Normalization = tuple[tuple[float, ...], tuple[float, ...]]
 """Mean and standard deviation per channel, of images in [0, 1]."""
@@ -31,7 +31,7 @@ Normalization = tuple[tuple[float, ...], tuple[float, ...]]
 
 @dataclass(frozen=True)
 class Trained:
-    """What images a network was trained on: their normalisation, and their height and width, None if unknown."""
+    """The images that a network was trained on: their normalisation, and their height and width, None if unknown."""
 
     normalization: Normalization
     size: tuple[int, int] | None
@@ -39,7 +39,7 @@ class Trained:
 
 @dataclass(frozen=True)
 class Imported:
-    """A module's graph, and what the module itself gave for two batches, to verify it with."""
+    """A module's graph, and the module's own outputs for two batches, to verify it with."""
 
     nodes: tuple[Node, ...]
     weights: dict[str, torch.Tensor]
@@ -81,7 +81,7 @@ def default_name(module: nn.Module) -> str:
 
 
 def default_names(modules: Sequence[nn.Module]) -> list[str]:
-    """The default name of each; those that share one have the number of their parameters after it: resnet_11_7M."""
+    """The default name of each; those that share one get the number of their parameters as a suffix: resnet_11_7M."""
     names = [default_name(module) for module in modules]
     return [
         f"{name}_{_in_words(sum(p.numel() for p in module.parameters()))}" if names.count(name) > 1 else name
@@ -98,7 +98,7 @@ def _in_words(number: int) -> str:
 
 
 def trained_on(module: nn.Module) -> Trained | None:
-    """What a timm model's configuration says of its images; None for other modules."""
+    """What a timm model's configuration says about its images; None for other modules."""
     config = getattr(module, "pretrained_cfg", None)
     if not isinstance(config, dict) or not config.get("mean") or not config.get("std"):
         return None
@@ -108,11 +108,11 @@ def trained_on(module: nn.Module) -> Trained | None:
 
 
 def check_name(name: str) -> None:
-    """A ValueError unless a network can have this name: it becomes an attribute of modules."""
+    """Raise a ValueError unless a network can have this name: it becomes an attribute of modules."""
     if not isinstance(name, str) or not _is_free(name):
         raise ValueError(
-            "a network's name must be letters, digits and underscores, begin with a letter, and be none that Python or "
-            f"modules use themselves, but is {name!r}. Give another: Network.from_module(…, name=…)."
+            "a network's name must consist of letters, digits and underscores, begin with a letter, and not be one "
+            f"that Python or modules use themselves, but is {name!r}. Give another: Network.from_module(…, name=…)."
         )
 
 
@@ -129,7 +129,7 @@ def _is_free(name: str) -> bool:
 
 
 def unique_name(name: str, taken: Container[str]) -> str:
-    """The name itself, or with the first number after it that makes it new."""
+    """The name itself, or the name with the first number that makes it new."""
     number, unique = 1, name
     while unique in taken:
         number += 1
@@ -141,7 +141,7 @@ def unique_name(name: str, taken: Container[str]) -> str:
 
 
 class _OutputError(ValueError):
-    """The module ran, but what it gave has no main output."""
+    """The module ran, but returned no main output."""
 
 
 class _Main(nn.Module):
@@ -168,8 +168,8 @@ class _Main(nn.Module):
             key = next((k for k in ("out", "logits", 0) if k in items), next(iter(items)) if len(items) == 1 else None)
         if key not in items or not isinstance(items[key], torch.Tensor):
             raise _OutputError(
-                f"{self.name}: the module gives {type(result).__name__} with items {list(items)}, and no tensor is at "
-                f"{key!r}. Name the main one with output=…"
+                f"{self.name}: the module returns {type(result).__name__} with items {list(items)}, and no tensor is "
+                f"at {key!r}. Name the main one with output=…"
             )
         return items[key]
 
@@ -180,7 +180,7 @@ def _sequence(result: Any) -> Sequence[Any]:
 
 @contextmanager
 def _evaluating(module: nn.Module) -> Iterator[None]:
-    """Eval mode inside, every submodule's own mode again after it, and every buffer as it was."""
+    """Eval mode inside; after it, every submodule has its own mode again, and every buffer its value."""
     modes = [(part, part.training) for part in module.modules()]
     buffers = [(buffer, buffer.detach().clone()) for buffer in module.buffers()]
     module.eval()
@@ -256,7 +256,7 @@ def _reference(main: nn.Module, batch: torch.Tensor, name: str) -> torch.Tensor:
         ) from error
     if not result.isfinite().all():
         raise ValueError(
-            f"{name} cannot be verified: it gives NaN or infinite values for the example input or for noise."
+            f"{name} cannot be verified: it returns NaN or infinite values for the example input or for noise."
         )
     if not result.is_floating_point() or result.ndim < 2 or len(result) != len(batch):
         raise ValueError(
@@ -288,7 +288,7 @@ def _export(main: nn.Module, batch: torch.Tensor, name: str) -> torch.export.Exp
                 failures.append(error)
     if isinstance(failures[0], GuardOnDataDependentSymNode):
         raise ValueError(
-            f"{name} cannot be imported: which way it goes depends on the values of its tensors{_where(failures[0])}. "
+            f"{name} cannot be imported: its control flow depends on the values of its tensors{_where(failures[0])}. "
             "A graph has no such branch: compute both and choose with torch.where, or keep the one that a trained "
             "network takes."
         ) from failures[0]
@@ -300,7 +300,7 @@ def _export(main: nn.Module, batch: torch.Tensor, name: str) -> torch.export.Exp
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """torch neither logs nor prints what failed: that is in the exception."""
+    """Inside, torch neither logs nor prints what failed: the exception has it."""
     logger = logging.getLogger("torch")
     before = logger.level
     logger.setLevel(logging.CRITICAL + 1)
@@ -349,7 +349,7 @@ def _reaching(nodes: Sequence[Node], output: str) -> list[Node]:
 
 
 def _made_of_weights(calls: Sequence[fx.Node], weights: Container[fx.Node]) -> list[fx.Node]:
-    """The calls that give tensors and depend on weights alone, neither on the input and its batch size nor on random
+    """The calls that return tensors and depend on weights alone, neither on the input and its batch size nor on random
     numbers."""
     known: set[fx.Node] = set()
     for call in calls:
@@ -362,8 +362,8 @@ def _made_of_weights(calls: Sequence[fx.Node], weights: Container[fx.Node]) -> l
 
 
 def _beyond_graphs(constants: Sequence[fx.Node]) -> set[fx.Node]:
-    """Those of the calls made of weights that a graph cannot hold: what an operator gives that graphs may not use, and
-    whatever is made of that; and those that nobody else reads."""
+    """Those of the calls made of weights that a graph cannot hold: the results of operators that graphs may not use,
+    and what is made of these; and those that nothing else reads."""
     found: set[fx.Node] = set()
     for call in constants:
         if _operator(call) not in OPERATORS or not found.isdisjoint(call.all_input_nodes):
@@ -379,12 +379,12 @@ def _operator(call: fx.Node) -> str:
 
 
 class _Translator:
-    """Reads an exported graph from top to bottom. `values` tells what each of its names stands for.
+    """Reads an exported graph from top to bottom. `values` maps each of its names to what it stands for.
 
     What is made of weights alone, with the help of an operator that graphs may not use, is computed here, once, and is
     a weight from then on: the convolution weights of NFNets and BiT ResNets, which a batch norm standardises. What
     allowed operators make of weights alone stays in the graph. It costs little, and without it old journals would not
-    know their networks again."""
+    recognise their networks."""
 
     def __init__(self, program: torch.export.ExportedProgram, name: str):
         self.name = name

@@ -40,7 +40,8 @@ def import_networks(
     modules = [item for item in given if isinstance(item, nn.Module)]
     if modules and example_input is None:
         raise ValueError(
-            "modules are imported with an example input, and none is given. Give one, e.g. torch.rand(1, 3, 224, 224)."
+            "modules are imported with an example input, but none is given. Pass one, such as torch.rand(1, 3, 224, "
+            "224)."
         )
     if len(modules) < len(given) and (normalize is not None or output is not None):
         raise ValueError(
@@ -64,7 +65,7 @@ def import_networks(
 
 
 def check_networks(networks: Sequence[Network], of: str = "supernet") -> None:
-    """An error unless a supernet, or a pool, can be made of these."""
+    """Raise an error unless a supernet, or a pool, can be made of these."""
     if not networks:
         raise ValueError(f"no network is given; a {of} is made of one or more.")
     for network in networks:
@@ -90,7 +91,7 @@ def check_networks(networks: Sequence[Network], of: str = "supernet") -> None:
 
 
 def _warn_of_different_normalizations(networks: Sequence[Network]) -> None:
-    """A warning where networks will get the same input although they were trained on different ones."""
+    """Warn where networks will get the same input although they were trained on different ones."""
     plain = [network for network in networks if network.takes_unit_images is False]
     mixed = plain and len(plain) < len(networks) and any(network.normalization for network in networks)
     if mixed or len({network.trained.normalization for network in plain}) > 1:

@@ -15,7 +15,8 @@ class Layout(Enum):
     IMAGE = "image"  # B C H W
     IMAGE_LAST = "image-last"  # B H W C
     TOKENS = "tokens"  # B L C
-    CLASS_TOKENS = "tokens with class token"  # B L C, the positions of an image after one or more tokens that are none
+    # B L C, one or more tokens without a position, then the positions of an image
+    CLASS_TOKENS = "tokens with class token"
     VECTOR = "vector"  # B C
 
     def channels(self, shape: tuple[int, ...]) -> int:
@@ -64,7 +65,7 @@ class _Inner(Enum):
 
     CHANNELS_LENGTH = "B C L"
     SHUFFLED = "positions or channels rearranged by views: windows, heads, pixels of patches"
-    ROWS = "tokens with all samples after one another: B·L C"
+    ROWS = "tokens of all samples in a row: B·L C"
     OTHER = "certainly none of the known ones: attention maps and what is computed from them"
 
 
@@ -72,8 +73,8 @@ _Found = Layout | _Inner | None  # None: not known
 
 
 def infer_layouts(nodes: Iterable[Node], input_shape: tuple[int, ...]) -> dict[str, Layout]:
-    """The layout of each node that has one, by name. What is not certain is left out: attention maps, queries and
-    keys look like images and are none."""
+    """The layout of each node that has one, by name. What is not certain is left out: attention maps, queries and keys
+    look like images and are not."""
     nodes = list(nodes)
     image_size = input_shape[-2:] if len(input_shape) == 3 else None
     first = {1: Layout.VECTOR, 2: Layout.TOKENS, 3: Layout.IMAGE}.get(len(input_shape), _Inner.OTHER)
@@ -128,7 +129,7 @@ class _Step:
         self.shape = node.sample_shape or ()
         self.rank = len(self.shape)
         self.same_rank = self.source_shape is not None and len(self.source_shape) == self.rank
-        self.several = node.shape is None  # gives several tensors
+        self.several = node.shape is None  # returns several tensors
         self.folded = not self.several and node.sample_shape is None  # no dimension is the batch and it alone
         self.alias = is_alias(node.op, node.args)
         self.shows = self.alias or node.op == GETITEM  # what it reads, or a part of it
@@ -159,13 +160,13 @@ class _Step:
         return self.tokens() if layout in _TOKENS else layout
 
     def rearranged(self) -> _Found:
-        """What a view makes of a layout that it does not keep. After attention it may put the heads back in place, so
+        """The layout after a view that does not keep it. After attention it may put the heads back in place, so
         that nothing is known."""
         known = self.source_shape is not None and self.source not in (None, _Inner.OTHER)
         return _Inner.SHUFFLED if known else None
 
     def alike(self, kind: type[Layout] | type[_Inner]) -> list[Layout | _Inner]:
-        """Layouts of what it reads: of tensors of the shape that it gives, then of as many dimensions."""
+        """Layouts of what it reads: of tensors with the shape of its output, then of those with as many dimensions."""
         same = [t.layout for t in self.reads if t.shape == self.shape]
         same += [t.layout for t in self.reads if t.shape is not None and len(t.shape) == self.rank]
         return [layout for layout in same if isinstance(layout, kind)]
@@ -173,7 +174,7 @@ class _Step:
 
 class Rule(NamedTuple):
     """A node to which it `applies` has this `layout`. Without it, some layouts in the architecture `needed_by` would be
-    others; where no architecture is known to need it, that is a construction that does."""
+    others; where no architecture is known to need it, `needed_by` is a construction that does."""
 
     says: str
     needed_by: str
@@ -300,7 +301,7 @@ RULES = (
         lambda s: s.recount(s.alike(Layout)[0]),
     ),
     Rule(
-        "so it is with what cannot be stitched",
+        "the same for what cannot be stitched",
         "MLP-Mixer",
         lambda s: bool(s.alike(_Inner)),
         lambda s: s.alike(_Inner)[0],

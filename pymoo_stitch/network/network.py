@@ -19,8 +19,8 @@ from .operators import GETITEM, is_alias
 class Tap:
     """A tensor inside a network that a stitch can read or replace.
 
-    `name` is the module that makes it, with the operation after it where that module makes several. `shape` is without
-    the batch; `depth` is the fraction of the network's multiply-adds that are spent when it is there; `grid` is the
+    `name` is the module that makes it, followed by the operation where that module makes several. `shape` is without
+    the batch; `depth` is the fraction of the network's multiply-adds that are spent when it is computed; `grid` is the
     height and width of its positions, None where they are no image."""
 
     network: str
@@ -49,7 +49,7 @@ class Network:
     `nodes` are in topological order and all reach `output`; `weights` holds parameters as `nn.Parameter`, the rest as
     plain tensors, on the CPU. `normalization` is what the graph does to the images first, or None; `difference` is the
     largest absolute difference from the module's own output that was seen when it was imported; `trained` is what timm
-    says of the images it was trained on, as far as known. Made by `Network.from_module`."""
+    says about the images it was trained on, if known. Made by `Network.from_module`."""
 
     name: str
     nodes: tuple[Node, ...]
@@ -75,7 +75,7 @@ class Network:
         What the module makes of weights alone by operators that a graph may not use, such as a batch norm that
         standardises the weights of a convolution, is computed now, once, and is a weight of the network.
 
-        :param module: takes one tensor, batch first, and gives a tensor, or a tuple or dict of which `output` is the
+        :param module: takes one tensor, batch first, and returns a tensor, or a tuple or dict of which `output` is the
             main one. It is left as it was.
         :param example_input: a batch of one or more samples.
         :param name: defaults to timm's name of the architecture, else to that of the class.
@@ -100,7 +100,7 @@ class Network:
 
     @cached_property
     def n_parameters(self) -> int:
-        """How many numbers its parameters are, as a file holds them. Where weights are computed of other parameters at
+        """The number of its parameters, as a file holds them. Where weights are computed of other parameters at
         import, as in networks with weight standardisation, it is the computed ones that count."""
         return sum(weight.numel() for weight in self.weights.values() if isinstance(weight, nn.Parameter))
 
@@ -190,7 +190,7 @@ class Network:
 
     def _shows_again(self, node: Node, layouts: dict[str, Layout]) -> bool:
         """Whether a node is an alias that makes no tap. A view that becomes a vector makes one: from networks that
-        never have its base's layout a stitch can reach the vector alone."""
+        never have its base's layout, a stitch can reach only the vector."""
         base = next(iter(node.inputs()), None)
         becomes_vector = layouts[node.name] is Layout.VECTOR and layouts.get(base) is not Layout.VECTOR
         return self.is_alias(node) and not becomes_vector

@@ -1,4 +1,4 @@
-"""The operators a graph may use: an allow-list, since a graph may come from a file that nobody here wrote."""
+"""The operators a graph may use: an allow-list, since a graph may come from an untrusted file."""
 
 import operator
 from collections.abc import Callable
@@ -11,34 +11,31 @@ GETITEM = "getitem"
 
 _VIEWS = """
     alias.default chunk.default detach.default expand.default expand_as.default narrow.default permute.default
-    select.int slice.Tensor split.Tensor split_with_sizes.default squeeze.default squeeze.dim squeeze.dims
-    t.default transpose.int unbind.int unfold.default unsqueeze.default
+    select.int slice.Tensor split.Tensor split_with_sizes.default squeeze.default squeeze.dim squeeze.dims t.default
+    transpose.int unbind.int unfold.default unsqueeze.default
 """
 _VIEWS_OR_COPIES = """
     _to_copy.default _unsafe_view.default clone.default contiguous.default dropout.default flatten.using_ints
     lift_fresh_copy.default reshape.default to.dtype type_as.default view.default
 """
 _ARRANGING = """
-    cat.default channel_shuffle.default col2im.default constant_pad_nd.default copy.default flip.default gather.default
-    im2col.default
-    index.Tensor index_select.default pad.default pixel_shuffle.default pixel_unshuffle.default reflection_pad2d.default
-    repeat.default repeat_interleave.self_int replication_pad2d.default roll.default select_scatter.default
-    slice_scatter.default stack.default tile.default topk.default tril.default triu.default
+    cat.default channel_shuffle.default col2im.default constant_pad_nd.default copy.default flip.default
+    gather.default im2col.default index.Tensor index_select.default pad.default pixel_shuffle.default
+    pixel_unshuffle.default reflection_pad2d.default repeat.default repeat_interleave.self_int
+    replication_pad2d.default roll.default select_scatter.default slice_scatter.default stack.default tile.default
+    topk.default tril.default triu.default
 """
 _PRODUCTS = """
     addmm.default baddbmm.default bmm.default conv1d.default conv2d.default conv2d.padding conv3d.default
-    conv_transpose2d.input
-    convolution.default einsum.default embedding.default linear.default matmul.default mm.default
-    scaled_dot_product_attention.default
+    conv_transpose2d.input convolution.default einsum.default embedding.default linear.default matmul.default
+    mm.default scaled_dot_product_attention.default
 """
 _NORMS_AND_POOLING = """
     _adaptive_avg_pool2d.default _upsample_bicubic2d_aa.vec _upsample_bilinear2d_aa.vec adaptive_avg_pool1d.default
-    adaptive_avg_pool2d.default adaptive_max_pool2d.default
-    avg_pool1d.default avg_pool2d.default batch_norm.default grid_sampler.default grid_sampler_2d.default
-    group_norm.default
-    instance_norm.default layer_norm.default max_pool1d.default max_pool2d.default max_pool2d_with_indices.default
-    native_group_norm.default native_layer_norm.default rms_norm.default upsample_bicubic2d.vec upsample_bilinear2d.vec
-    upsample_nearest2d.vec
+    adaptive_avg_pool2d.default adaptive_max_pool2d.default avg_pool1d.default avg_pool2d.default batch_norm.default
+    grid_sampler.default grid_sampler_2d.default group_norm.default instance_norm.default layer_norm.default
+    max_pool1d.default max_pool2d.default max_pool2d_with_indices.default native_group_norm.default
+    native_layer_norm.default rms_norm.default upsample_bicubic2d.vec upsample_bilinear2d.vec upsample_nearest2d.vec
 """
 _ACTIVATIONS = """
     _log_softmax.default _safe_softmax.default _softmax.default celu.default elu.default gelu.default glu.default
@@ -48,25 +45,22 @@ _ACTIVATIONS = """
 """
 _ARITHMETIC = """
     abs.default add.Scalar add.Tensor addcmul.default bitwise_and.Tensor bitwise_not.default bitwise_or.Tensor
-    clamp.default
-    clamp.Tensor clamp_max.default clamp_min.default cos.default cumsum.default div.Scalar div.Tensor div.Tensor_mode
-    eq.Scalar eq.Tensor erf.default exp.default floor.default floor_divide.default fmod.Scalar ge.Scalar gt.Scalar
-    le.Scalar
-    log.default log1p.default logical_and.default logical_not.default lt.Scalar masked_fill.Scalar maximum.default
-    minimum.default mul.Scalar mul.Tensor ne.Scalar neg.default pow.Scalar pow.Tensor_Scalar pow.Tensor_Tensor
-    reciprocal.default remainder.Scalar round.default rsqrt.default rsub.Scalar sign.default sin.default sqrt.default
-    square.default sub.Scalar sub.Tensor where.self
+    clamp.default clamp.Tensor clamp_max.default clamp_min.default cos.default cumsum.default div.Scalar div.Tensor
+    div.Tensor_mode eq.Scalar eq.Tensor erf.default exp.default floor.default floor_divide.default fmod.Scalar
+    ge.Scalar gt.Scalar le.Scalar log.default log1p.default logical_and.default logical_not.default lt.Scalar
+    masked_fill.Scalar maximum.default minimum.default mul.Scalar mul.Tensor ne.Scalar neg.default pow.Scalar
+    pow.Tensor_Scalar pow.Tensor_Tensor reciprocal.default remainder.Scalar round.default rsqrt.default rsub.Scalar
+    sign.default sin.default sqrt.default square.default sub.Scalar sub.Tensor where.self
 """
 _REDUCTIONS = """
     amax.default amin.default argmax.default linalg_vector_norm.default logsumexp.default max.default max.dim
-    mean.default
-    mean.dim min.dim prod.dim_int std.correction sum.default sum.dim_IntList var.correction var_mean.correction
+    mean.default mean.dim min.dim prod.dim_int std.correction sum.default sum.dim_IntList var.correction
+    var_mean.correction
 """
 _CONSTANTS = """
     arange.default arange.start arange.start_step fill.Scalar full.default full_like.default linspace.default
     meshgrid.indexing new_ones.default new_zeros.default ones.default ones_like.default scalar_tensor.default
-    zeros.default
-    zeros_like.default
+    zeros.default zeros_like.default
 """
 _LISTS = (
     _VIEWS,
@@ -88,12 +82,12 @@ not know are counted as 0."""
 _ALIASES = {f"aten.{name}" for names in (_VIEWS, _VIEWS_OR_COPIES) for name in names.split()}
 
 VIEWS = {GETITEM} | {f"aten.{name}" for name in _VIEWS.split()}
-"""Those that never copy: what they give lives in the memory of what they read."""
+"""Those that never copy: their result lives in the memory of what they read."""
 
 IN_PLACE = {
     f"aten.{name}" for name in "add.Tensor hardswish.default hardtanh.default relu.default silu.default".split()
 }
-"""Those that may write over their first input, if it is `FRESH` and nobody else reads it."""
+"""Those that may write over their first input, if it is `FRESH` and nothing else reads it."""
 
 FRESH = {
     f"aten.{name}"

@@ -16,10 +16,10 @@ TOKENS = frozenset({Layout.TOKENS, Layout.CLASS_TOKENS})
 class Kind:
     """What a stitch is made of.
 
-    `build(layout, channels_in, channels_out)` gives a new, unfitted module for tensors of one of `layouts`. `affine`:
+    `build(layout, channels_in, channels_out)` returns a new, unfitted module for tensors of one of `layouts`. `affine`:
     it is one affine map of the channels, the same at every position, in a convolution or linear layer; then least
-    squares can fit it, one is enough to bridge any gap, and it leads from an image to a vector too. `keeps`: it gives
-    as many channels as it takes, and joins no taps with different ones."""
+    squares can fit it, one is enough to bridge any gap, and it leads from an image to a vector too. `keeps`: it
+    returns as many channels as it takes, and joins only taps with equal ones."""
 
     build: Callable[[Layout, int, int], nn.Module]
     layouts: frozenset[Layout] = frozenset(Layout)
@@ -52,7 +52,7 @@ def _conv3x3(layout: Layout, channels_in: int, channels_out: int) -> nn.Module:
 
 
 class Bottleneck(nn.Module):
-    """As in a ResNet, with a quarter of the outgoing channels inside; without a residual at first (γ = 0)."""
+    """As in a ResNet, with a quarter of the outgoing channels inside; with a residual of 0 at first (γ = 0)."""
 
     def __init__(self, channels_in: int, channels_out: int):
         super().__init__()

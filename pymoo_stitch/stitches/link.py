@@ -72,8 +72,8 @@ def _channels_read(kind: Kind, source: Tap, target: Tap) -> int:
 
 
 def build_stitch(link: Link) -> nn.Module:
-    """A new, unfitted stitch for a link: the kind's own module, with whatever is needed around it. It writes over
-    nothing: others read the tap as well."""
+    """A new, unfitted stitch for a link: the kind's own module, with whatever is needed around it. It overwrites
+    nothing, since others read the tap as well."""
     stitch = _assemble(link)
     for part in stitch.modules():
         if getattr(part, "inplace", False):

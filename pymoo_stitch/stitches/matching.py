@@ -116,8 +116,7 @@ def align(compatible: np.ndarray, weight: np.ndarray) -> list[tuple[int, int]]:
     """Pairs (i, j), increasing in both, of compatible rows and columns: as many as possible, then of the largest sum of
     weights.
 
-    Dynamic programming over all beginnings of the two orders; a pair counts so much that no sum of weights outdoes
-    it."""
+    Dynamic programming over all beginnings of the two orders; a pair counts for more than any sum of weights."""
     rows, columns = compatible.shape
     if weight.shape != compatible.shape or not np.isfinite(weight[compatible]).all():
         raise ValueError(
@@ -141,7 +140,7 @@ def align(compatible: np.ndarray, weight: np.ndarray) -> list[tuple[int, int]]:
 
 
 def _compatible(first: Sequence[Tap], second: Sequence[Tap], kind: str, resize: bool) -> np.ndarray:
-    """Where a stitch can lead both ways. Asked once for each two shapes, not for each two taps."""
+    """Where a stitch can lead both ways. Checked once for each pair of shapes, not for each pair of taps."""
 
     def joins(a: Tap, b: Tap) -> bool:
         if not are_alike(a, b) and (not resize or 1 in (*a.positions, *b.positions)):
@@ -155,7 +154,7 @@ def _compatible(first: Sequence[Tap], second: Sequence[Tap], kind: str, resize: 
 
 
 def _distinct(taps: Sequence[Tap]) -> tuple[list[Tap], list[int]]:
-    """One tap for each layout and shape, and for each tap which of them is like it."""
+    """One tap for each layout and shape, and for each tap the one of these that it is like."""
     examples: dict[tuple, int] = {}
     index = [examples.setdefault((tap.layout, tap.shape), len(examples)) for tap in taps]
     chosen: dict[int, Tap] = {}

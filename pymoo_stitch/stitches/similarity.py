@@ -1,4 +1,4 @@
-"""How alike the taps of networks are: what they tell of the same images, by centred kernel alignment (CKA)."""
+"""How similar the taps of networks are on the same images, by centred kernel alignment (CKA)."""
 
 from collections.abc import Iterable, Sequence
 
@@ -14,8 +14,8 @@ LEAST = 4
 class CKA:
     """Linear CKA between all taps of networks, estimated without bias from batches of images.
 
-    It is a `stitches.Weight`: `match(networks, weight=CKA(networks, images))` prefers matches of taps that say the same
-    of the same images, and `Supernet.build(networks, weight=…)` does so too.
+    It is a `stitches.Weight`: `match(networks, weight=CKA(networks, images))` prefers matches of taps that are similar
+    on these images, and `Supernet.build(networks, weight=…)` does so too.
 
     The plain estimator is near 1 for any two taps that have more features than there are images, also for noise. This
     one (HSIC₁ of Song et al., averaged over batches before the ratio is taken) is 0 on average for what is independent,
@@ -33,7 +33,7 @@ class CKA:
 
     :param networks: whose taps are compared; all take the same images.
     :param images: N×…, as the networks take them: a tensor, or batches of images.
-    :param batch_size: into how many at a time a tensor is cut. A rest of fewer than 4 is left out.
+    :param batch_size: how many images of a tensor are taken at a time. A rest of fewer than 4 is left out.
     """
 
     def __init__(
@@ -52,7 +52,8 @@ class CKA:
             raise ValueError(f"CKA needs a batch of {LEAST} images or more, and none is given.")
         own = np.sqrt(np.clip(np.diag(total), 0, None))
         norms = own[:, None] * own
-        self._values = np.divide(total, norms, out=np.zeros_like(total), where=norms > 0)  # a constant tap is like none
+        # a constant tap is similar to none
+        self._values = np.divide(total, norms, out=np.zeros_like(total), where=norms > 0)
 
     def __call__(self, first: Sequence[Tap], second: Sequence[Tap]) -> np.ndarray:
         """The CKA of each tap of one sequence with each of another."""
@@ -63,7 +64,8 @@ class CKA:
 
 
 def hsic(kernels: np.ndarray) -> np.ndarray:
-    """The unbiased estimate HSIC₁ [T, T] of the dependence between each two of T kernels [T, n, n], n of at least 4."""
+    """The unbiased estimate HSIC₁ [T, T] of the dependence between each pair of T kernels [T, n, n], n of at least
+    4."""
     t, n, _ = kernels.shape
     kernels = kernels * (1 - np.eye(n))
     rows = kernels.sum(2)
@@ -74,8 +76,8 @@ def hsic(kernels: np.ndarray) -> np.ndarray:
 
 
 def kernel(output: torch.Tensor) -> np.ndarray:
-    """The products [n, n] of what a tensor says of each two images; centred, which changes no HSIC, but keeps its sums
-    exact."""
+    """The products [n, n] of a tensor's features for each pair of images; centred, which changes no HSIC, but keeps its
+    sums exact."""
     products = torch.zeros(len(output), len(output), dtype=torch.float64)
     for part in output.flatten(1).split(2**17, dim=1):  # in float64, a large tensor as a whole is too large
         features = part.double()

@@ -18,7 +18,7 @@ def is_switch(number: int) -> bool:
 
 
 def node_of(switch: int) -> int:
-    """The node at which a switch is."""
+    """The node that a switch belongs to."""
     return ~switch
 
 

@@ -25,8 +25,8 @@ from .metrics import METRICS
 from .split import Split
 
 DEFERRED = (0.02, 0.04, 0.06, 0.08, 0.10, 0.13, 0.16, 0.20, 0.25, 0.30, 0.40, 0.50)
-"""What fractions of the images that get to a stage are deferred by the thresholds that are tried: few enough not to
-choose a threshold by single images."""
+"""The fractions of the images reaching a stage that the tried thresholds defer: few enough that no threshold is chosen
+by single images."""
 
 MOST = 2 * 10**7
 """How many cascades are scored at once, at most: a table of them takes 2 GB."""
@@ -37,7 +37,7 @@ _CHUNK = 2**25
 
 @dataclass(frozen=True)
 class Predictions:
-    """What candidates predict for the images of a split.
+    """The predictions of candidates for the images of a split.
 
     :param scores: [candidates, images, classes, …], float32; outputs, or what heads make of them.
     :param labels: [images, …].
@@ -92,7 +92,7 @@ class Followed:
 
     :param last: at which stage each image gets its answer, counted from 0 [images].
     :param answers: the scores that are its answers [images, classes, …].
-    :param total: the sum of the scores of all stages, of the images that get to the last stage, in their order.
+    :param total: the sum of the scores of all stages, of the images that reach the last stage, in their order.
     """
 
     last: np.ndarray
@@ -101,14 +101,14 @@ class Followed:
 
     @property
     def fractions(self) -> np.ndarray:
-        """What fraction of the images gets to each stage; after the last that one does, nothing follows."""
+        """The fraction of the images that reaches each stage, up to the last stage that any image reaches."""
         return np.array([(self.last >= stage).mean() for stage in range(self.last.max(initial=0) + 1)])
 
 
 def follow(
     predictions: Predictions, stages: Sequence[int], thresholds: Sequence[float], combine: str = "mean"
 ) -> Followed:
-    """What a cascade of candidates answers for each image.
+    """The answers of a cascade of candidates for each image.
 
     :param stages: the candidates; one alone answers all images itself. −1 after the last is left out.
     :param thresholds: for each stage but the last.
@@ -118,7 +118,7 @@ def follow(
     answers, there = answers.clone(), torch.arange(predictions.n_images)
     last = np.zeros(predictions.n_images, dtype=np.int64)
     for number, (stage, threshold) in enumerate(zip(stages[1:], thresholds, strict=False), 1):
-        # As the module of a cascade decides: what is NaN is not sure.
+        # As a cascade's module decides: NaN counts as not sure.
         unsure = ~(top_probability(answers[there]) >= torch.tensor(threshold, dtype=torch.float32))
         there, total = there[unsure], total[unsure]
         scores = predictions.scores[stage][there]
@@ -143,7 +143,7 @@ def predict(
     outputs = engine.outputs(subnetworks, split)
     for subnetwork, output, head in zip(subnetworks, outputs, heads or [nn.Identity()] * len(outputs), strict=True):
         if output is None or head is None or not output.isfinite().all():
-            raise ValueError(f"{subnetwork!r} cannot be evaluated on the {split.name} split: leave it out.")
+            raise ValueError(f"{subnetwork!r} cannot be evaluated on the {split.name} split: omit it.")
     if heads is not None:
         with torch.inference_mode():
             outputs = [head.cpu()(output) for head, output in zip(heads, outputs, strict=True)]
@@ -159,7 +159,7 @@ class CascadeTable:
 
     :param stages: candidates [n, stages], −1 after the last.
     :param thresholds: [n, stages − 1], float32, NaN after the last.
-    :param fractions: what fraction of the images gets to each stage [n, stages], 0 after the last.
+    :param fractions: the fraction of the images that reaches each stage [n, stages], 0 after the last.
     :param costs: expected multiply-adds for one image [n].
     :param values: the metric [n].
     :param metric: its name.
@@ -184,7 +184,7 @@ class CascadeTable:
 
     @property
     def errors(self) -> np.ndarray:
-        """What is to be minimised, beside the cost [n]."""
+        """The second objective [n], to be minimised like the cost."""
         metric = METRICS[self.metric]
         return 1 - self.values if metric.best > metric.worst else self.values
 
@@ -194,7 +194,7 @@ class CascadeTable:
         return replace(self, **{name: getattr(self, name)[np.asarray(rows)] for name in names})
 
     def made_of(self, candidates: Iterable[int]) -> np.ndarray:
-        """A mask over the rows: whose stages are all among these, such as the references: the plain cascades."""
+        """A mask over the rows: those whose stages are all among these. With the references, the plain cascades."""
         return np.all(np.isin(self.stages, [-1, *candidates]), axis=1)
 
     def front(self) -> np.ndarray:
@@ -262,11 +262,11 @@ def all_cascades(
     at_most: float = np.inf,
     combine: str = "mean",
 ) -> CascadeTable:
-    """Candidates alone, then the cascades of each two of them in both orders with each threshold, and so on.
+    """Candidates alone, then the cascades of each pair of them in both orders with each threshold, and so on.
 
     :param of: the candidates that can be stages, all by default; of the references these are the plain cascades.
     :param n_stages: how many stages there are at most. Each one more makes several hundred times as many cascades.
-    :param at_most: leaves out what costs more on these images, in expected multiply-adds for one image.
+    :param at_most: leaves out cascades that cost more on these images, in expected multiply-adds for one image.
     """
     table = single_networks(predictions, costs, combine)
     table = table.take(np.arange(len(predictions)) if of is None else np.asarray(of))
@@ -290,7 +290,7 @@ def extend(
 
     :param table: of the same images. All rows have the same number of stages.
     :param by: the candidates that can be the new stage, all by default.
-    :param deferred: what fractions of the images that get to the last stage are to be deferred to the new one.
+    :param deferred: the fractions of the images reaching the last stage that are to be deferred to the new one.
         Thresholds lie in the middle between the top probabilities of two images.
     """
     if len(table) and table.n_stages.min() < table.stages.shape[1]:
@@ -345,7 +345,8 @@ def _extended(
 
 
 def _thresholds(tops: np.ndarray, deferred: Sequence[float]) -> tuple[np.ndarray, np.ndarray]:
-    """Thresholds that defer about these fractions of images, and how many they do, ascending; none that defers nobody.
+    """Thresholds that defer about these fractions of images, and how many they do, ascending; none that defers no
+    image.
 
     :param tops: the top probabilities of the images, ascending, float32."""
     found: dict[int, np.float32] = {}
@@ -370,13 +371,13 @@ def _chunks(
 
 
 def _answers(scores: torch.Tensor, total: torch.Tensor, n_before: int, combine: str) -> torch.Tensor:
-    """What cascades answer after a stage with these scores, given the sum of those of the `n_before` stages before
+    """The answers of cascades after a stage with these scores, given the sum of those of the `n_before` stages before
     it."""
     return (total + scores) / (n_before + 1) if combine == "mean" else scores
 
 
 def _sums_up_to(each: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """The sums of the first so many images [n, counts, …] of statistics [n, images, …]."""
+    """The sums over the first `counts` images [n, counts, …] of statistics [n, images, …]."""
     if not len(counts):
         return np.empty((len(each), 0, *each.shape[2:]))
     parts = np.add.reduceat(each[:, : counts[-1]], np.append(0, counts[:-1]), axis=1)

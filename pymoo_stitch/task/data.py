@@ -33,7 +33,7 @@ def image_folder(
 
     :param size: height and width of the images. For a square the shorter side is resized and the centre taken; for
         another size both sides are resized.
-    :param crop: which part of the resized image the crop from its centre takes.
+    :param crop: the fraction of the resized image that the crop from its centre takes.
     """
     return _Folder(_existing(root), _cropped(size, crop, normalize))
 
@@ -109,7 +109,9 @@ def _cropped(
     size: int | tuple[int, int], crop: float, normalize: Normalization | None
 ) -> Callable[[Any], torch.Tensor]:
     if not 0 < crop <= 1:
-        raise ValueError(f"crop is the part of the resized image that is taken, above 0 and at most 1, but is {crop}.")
+        raise ValueError(
+            f"crop is the fraction of the resized image that is taken, above 0 and at most 1, but is {crop}."
+        )
     height, width = (size, size) if isinstance(size, int) else size
     resized = [round(side / crop) for side in (height, width)]
     return v2.Compose(

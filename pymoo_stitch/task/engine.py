@@ -1,4 +1,4 @@
-"""What subnetworks predict, computed together: an operation on the same inputs is done once for all who need it.
+"""What subnetworks predict, computed together: an operation on the same inputs is done once for all that need it.
 
 A subnetwork becomes a list of *values*, each an operation and the values it reads. Values of different subnetworks with
 the same operation and the same inputs are one value: so the part of a network before its first stitch is shared by all,
@@ -42,7 +42,7 @@ from .split import Split
 from .stopping import Stopping, hardest_first
 
 _NAN = "nan"
-"""Beside the metrics: whether there was NaN among the predictions."""
+"""Kept with the metrics: whether there was NaN among the predictions."""
 
 _EACH = "each"
 """Before the name of a metric: its statistics of each image."""
@@ -53,7 +53,7 @@ _Measure = Callable[[int, torch.Tensor, torch.Tensor], dict[Any, Any]]
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of evaluating one subnetwork: a value for each metric, its share of the time that was taken, and the
+    """The result of evaluating one subnetwork: a value for each metric, its share of the time taken, and the
     reason if it failed, else nothing. A failed one has the worst value of every metric. `each` has, if asked for, for
     each metric the statistics of each image [n, …] (see `Metric`).
 
@@ -120,7 +120,7 @@ class Engine:
             split that is not kept in memory.
         :param needed: for each subnetwork the value that the first metric must reach; its evaluation stops when it no
             longer can. None for what is evaluated in full.
-        :param stopped: is called with how many have just stopped.
+        :param stopped: is called with the number of those that have just stopped.
         """
         start, metrics = time.perf_counter(), tuple(metrics)
         if unknown := [name for name in metrics if name not in METRICS]:
@@ -130,7 +130,7 @@ class Engine:
 
         def measure(number: int, output: torch.Tensor, labels: torch.Tensor) -> dict[Any, Any]:
             if heads is not None and heads[number] is None:
-                raise ValueError("no head can be fitted to it: what it gives for the calibration split is not finite")
+                raise ValueError("no head can be fitted to it: its outputs for the calibration split are not finite")
             scores = output if heads is None else heads[number](output)
             found = {name: METRICS[name].each(scores, labels) for name in metrics}
             kept = {(_EACH, name): [rows.cpu()] for name, rows in found.items()} if each else {}
@@ -170,7 +170,7 @@ class Engine:
         return outcomes
 
     def outputs(self, subnetworks: Sequence[Subnetwork], split: Split) -> list[torch.Tensor | None]:
-        """What each subnetwork gives for all images of a split, on the CPU; None where it raises an error."""
+        """The outputs of each subnetwork for all images of a split, on the CPU; None where it raises an error."""
         rows, failed, _ = self._sums(subnetworks, split, lambda number, output, labels: {"rows": [output.cpu()]})
         return [None if failed[number] else torch.cat(rows[number, "rows"]) for number in range(len(subnetworks))]
 
@@ -190,7 +190,7 @@ class Engine:
         :param order: as in `Split.batches`.
         :param is_over: whether a subnetwork needs no more images, given its number, all that was found, and how many it
             has seen.
-        :param stopped: is called with how many have just come to that.
+        :param stopped: is called with the number of those that have just reached that.
         """
         plans = list(self.plans(subnetworks))
         failed = {number: self._too_large(plan) for plan in plans for number in plan.numbers}
@@ -221,7 +221,7 @@ class Engine:
     def _batch_sums(
         self, plan: "Plan", images: torch.Tensor, labels: torch.Tensor, measure: _Measure, failed: dict[int, str]
     ) -> dict[tuple[int, Any], Any]:
-        """What a batch adds. Why a subnetwork cannot goes to `failed`."""
+        """What a batch adds to the sums. Why a subnetwork failed goes to `failed`."""
         found: dict[tuple[int, Any], Any] = {}
 
         def add(number: int, output: torch.Tensor) -> None:
@@ -237,7 +237,7 @@ class Engine:
         # What the error held is free now.
         if no_memory and self.device.type == "cuda":
             torch.cuda.empty_cache()
-        if len(plan.programs) > 1:  # whose fault it is shows when each is alone
+        if len(plan.programs) > 1:  # which one is at fault shows when each is alone
             alone = [self._batch_sums(Plan([program]), images, labels, measure, failed) for program in plan.programs]
             return {key: value for each in alone for key, value in each.items()}
         if no_memory and len(images) > 1:
@@ -256,7 +256,7 @@ class Engine:
         return f"a batch of {self.batch_size} images takes {plan.memory:,} bytes, and {self.memory:,} are allowed"
 
     def predict(self, subnetworks: Sequence[Subnetwork], images: torch.Tensor) -> list[torch.Tensor]:
-        """What each subnetwork gives for the images, on the CPU."""
+        """The outputs of each subnetwork for the images, on the CPU."""
         given: list[list[torch.Tensor]] = [[] for _ in subnetworks]
         for plan in self.plans(subnetworks):
             for batch in images.split(self.batch_size):
@@ -264,8 +264,8 @@ class Engine:
         return [torch.cat(parts) for parts in given]
 
     def check(self, networks: Iterable[Subnetwork]) -> None:
-        """A ValueError if these need more memory side by side than there is for a batch. So much may a subnetwork need
-        that runs through all of them."""
+        """A ValueError if these need more memory side by side than there is for a batch. A subnetwork that runs
+        through all of them may need as much."""
         needed = sum(plan.memory for network in networks for plan in self.plans([network]))
         if needed > self.memory:
             fitting = self.memory * self.batch_size // needed
@@ -278,7 +278,7 @@ class Engine:
     def plans(self, subnetworks: Sequence[Subnetwork]) -> Iterator["Plan"]:
         """How these subnetworks are computed, in as few groups as the memory allows.
 
-        Those that part early come first: then what is kept for the others is little. Genotypes are in topological
+        Those that branch off early come first: then little has to be kept for the others. Genotypes are in topological
         order, so that is the descending order of their active parts."""
         programs = [Program(number, *self._lowered(subnetwork)) for number, subnetwork in enumerate(subnetworks)]
         programs.sort(key=lambda program: program.decisions, reverse=True)
@@ -300,7 +300,7 @@ class Engine:
             try:
                 if split not in self._resident:
                     self._resident[split] = split.to(self.device)
-            except torch.OutOfMemoryError:  # others use the device, too
+            except torch.OutOfMemoryError:  # other processes use the device, too
                 return split
             return self._resident[split]
 
@@ -340,7 +340,7 @@ class Engine:
         return decisions, needed(values, results[0])
 
     def _node(self, step: Step) -> "Operation":
-        if step.own is not None:  # one subnetwork's alone: nobody to keep it for
+        if step.own is not None:  # belongs to one subnetwork alone: not kept
             return self._operation(step.node, step.weights, step)
         key = id(step.network), step.node.name
         if key not in self._operations:
@@ -402,9 +402,9 @@ def _stopping(
     metric: str, needed: Sequence[float | None], ease: np.ndarray | None, order: np.ndarray | None
 ) -> Stopping:
     if not METRICS[metric].is_mean:
-        raise ValueError(f"{metric} is known only when all images were evaluated: say needed=None.")
+        raise ValueError(f"{metric} is known only when all images were evaluated: use needed=None.")
     if ease is None:
-        raise ValueError("evaluations stop by how easy the images are: give ease, too.")
+        raise ValueError("early stopping needs to know how easy the images are: give ease, too.")
     return Stopping(needed, ease if order is None else ease[order])
 
 
@@ -413,5 +413,5 @@ def _device_memory(device: torch.device) -> int:
         return torch.cuda.get_device_properties(device).total_memory
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, OSError, ValueError):  # not every system tells
+    except (AttributeError, OSError, ValueError):  # not every system reports it
         return 2**33

@@ -1,7 +1,7 @@
 """Heads: what turns a network's output into scores for the classes of a task it was not trained for ([SF]).
 
-A head is a recipe. Its `fit` makes a module from what one network gives for labelled images; `Task(head=…)` has that
-done for every subnetwork, on the calibration split."""
+A head is a recipe. Its `fit` makes a module from the outputs of one network for labelled images; `Task(head=…)` has
+that done for every subnetwork, on the calibration split."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -11,7 +11,7 @@ from torch import nn
 
 
 class Head(Protocol):
-    """`n_classes`: how many classes the task has; None where it learns from labels, and these tell."""
+    """`n_classes`: how many classes the task has; None where the labels it learns from tell."""
 
     n_classes: int | None
 
@@ -64,7 +64,7 @@ class ClassMap(nn.Module):
 class NearestNeighbours:
     """The classes of those `k` labelled images whose outputs are nearest. [SF]: 5, by Euclidean distance.
 
-    :param k: how many vote. Of classes with equally many votes that with the nearer ones is first.
+    :param k: how many vote. Of classes with equally many votes, the one with the nearer neighbours is first.
     """
 
     n_classes = None
@@ -116,7 +116,9 @@ class LinearProbe:
 
     def __init__(self, penalty: float = 1e-2):
         if not penalty > 0:
-            raise ValueError(f"penalty is a positive number, but is {penalty!r}; without, few images fit any labels.")
+            raise ValueError(
+                f"penalty is a positive number, but is {penalty!r}; without it, any labels fit a few images."
+            )
         self.penalty = penalty
 
     def fit(self, outputs: torch.Tensor, labels: torch.Tensor, n_classes: int) -> nn.Module:

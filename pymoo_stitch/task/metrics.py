@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional as F
 
 IGNORED = 255
-"""The label of pixels that count nowhere, in segmentation. (Of whole images it is a class like any other.)"""
+"""In segmentation, the label of pixels that are not counted. (For whole images it is a class like any other.)"""
 
 BINS = 15
 """Of the calibration error."""
@@ -19,9 +19,9 @@ class Metric:
     sets of images, given their sums over images [n, …].
 
     Outputs are logits, classes in the second dimension; labels are one class per image [B] or per pixel [B, H, W].
-    `best` and `worst` are the ends of its range. `is_mean` tells that it is the mean over images of values in [0, 1],
-    and its statistics the value and whether the image counts: then it is known what it can become, at best, before all
-    are seen."""
+    `best` and `worst` are the ends of its range. `is_mean`: it is the mean over images of values in [0, 1], and its
+    statistics are the value and whether the image counts. Its best possible value is then known before all images are
+    seen."""
 
     each: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
     values: Callable[[torch.Tensor], torch.Tensor]
@@ -39,7 +39,7 @@ class Metric:
         return self.values(sums[None]).item()
 
     def error(self, value: float) -> float:
-        """What is to be minimised: 1 − value of a metric that should be large, else the value."""
+        """The error, to be minimised: 1 − value for a metric that is maximised, else the value."""
         return 1 - value if self.best > self.worst else value
 
 

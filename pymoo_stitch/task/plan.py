@@ -48,7 +48,7 @@ MEAN = Operation(run=lambda read, images: mean(read))
 
 
 class Value(NamedTuple):
-    """What an operation gives for the values it reads; `cost` in multiply-adds for one image, `size` in bytes for a
+    """The result of an operation on the values it reads; `cost` in multiply-adds for one image, `size` in bytes for a
     batch."""
 
     operation: Operation
@@ -65,7 +65,7 @@ class Program(NamedTuple):
 
 def needed(values: list[Value], result: int) -> list[Value]:
     """Those values that the result needs, each after what it reads, their reads numbered again. One branch is finished
-    before the next is begun: so little is alive at a time. (Folding has left convolutions unread.)"""
+    before the next is begun: so that little is alive at a time. (Folding has left convolutions unread.)"""
     place = {0: 0}
     ordered: list[Value] = []
     pending = [result]
@@ -221,7 +221,7 @@ class Plan:
 
     @torch.inference_mode()
     def run(self, images: torch.Tensor, sink: Callable[[int, torch.Tensor], None]) -> None:
-        """Compute a batch. As soon as a subnetwork's output is there, `sink` gets its number and the output."""
+        """Compute a batch. As soon as a subnetwork's output is known, `sink` gets its number and the output."""
         count = len(images)
         made: list[Any] = [None] * self._size
         made[0] = images

@@ -39,8 +39,8 @@ class Split:
             )
         if isinstance(source, DataLoader) and not _is_plain(source):
             raise ValueError(
-                f"the {name} split is a DataLoader that does not give all samples in their order, in batches. Give it "
-                "shuffle=False, drop_last=False, a batch_size and no sampler, or give its dataset."
+                f"the {name} split is a DataLoader that does not return all samples in their order, in batches. Give "
+                "it shuffle=False, drop_last=False, a batch_size and no sampler, or give its dataset."
             )
         self.name, self.source = name, source
         self._limits: _Limits | None = None
@@ -209,14 +209,14 @@ class Split:
 
 
 class _Limits:
-    """What networks can be evaluated on."""
+    """The images and labels that networks can be evaluated on."""
 
     def __init__(self, networks: Sequence[Network], n_classes: int):
         self.images, self.classes, self.pixels = ImageLimits.of(networks), n_classes, networks[0].output_shape[1:]
         self.takes_normalized = any(network.takes_unit_images is False for network in networks)
 
     def broken_by(self, images: torch.Tensor, labels: torch.Tensor | None, required: bool) -> str | None:
-        """What is wrong, as the end of a sentence."""
+        """The problem with a batch, as the end of a sentence."""
         if wrong := self.images.broken_by(images):
             return wrong
         if labels is None:
@@ -231,7 +231,7 @@ class _Limits:
 
 
 def _is_plain(loader: DataLoader) -> bool:
-    """Whether a loader gives batches of all samples in their order."""
+    """Whether a loader returns batches of all samples in their order."""
     if loader.batch_sampler is None or loader.drop_last:
         return False
     return all(
@@ -260,7 +260,7 @@ def _cut(batch: Batch, size: int, order: torch.Tensor | None = None) -> Iterator
 
 
 def _path(dataset: Any, number: int) -> str:
-    """The file of a sample, where a dataset tells, in parentheses."""
+    """The file of a sample in parentheses, if the dataset knows it."""
     while isinstance(dataset, Subset):
         dataset, number = dataset.dataset, dataset.indices[number]
     for files in (getattr(dataset, "samples", None), getattr(dataset, "images", None)):

@@ -1,6 +1,6 @@
 """When the evaluation of a subnetwork can stop: as soon as it can no longer reach what is needed of it.
 
-This is for metrics that are means over images of values in [0, 1]. Images come hardest first, so that it shows
+This is for metrics that are means over images of values in [0, 1]. Images come hardest first, so that this shows
 early."""
 
 from collections.abc import Sequence
@@ -15,12 +15,12 @@ _ROUNDING = 1e-9
 
 
 def hardest_first(ease: np.ndarray) -> np.ndarray:
-    """The order [n] of images that show best what a subnetwork cannot do, given how easy each is [n]."""
+    """The order [n] of images in which a subnetwork's weakness shows earliest, given how easy each is [n]."""
     return np.argsort(ease, kind="stable")
 
 
 class Stopping:
-    """Decides which subnetworks have come to their end, and what is then known of them.
+    """Decides when the evaluation of a subnetwork stops, and estimates its metric then.
 
     :param needed: for each subnetwork the value that its metric must reach to matter, None if it is evaluated in full.
     :param ease: how easy each image is, in the order in which they are evaluated [n]: what the metric is expected to
@@ -36,7 +36,7 @@ class Stopping:
         return self.bound(total, count, seen) < self._needed[number] - _ROUNDING
 
     def bound(self, total: float, count: float, seen: int) -> float:
-        """The metric if it were 1 for each image that is left."""
+        """The metric if its value were 1 for each image that is left."""
         left = len(self._ease) - seen
         return (total + left) / max(count + left, 1)
 

@@ -15,12 +15,12 @@ class Task:
 
     A split is a pair of tensors or arrays (images, labels), a Dataset, or a DataLoader that does not shuffle. Images
     are float32 as the networks take them, or uint8, which become floats in [0, 1]; labels are one class per image, or
-    per pixel, where 255 counts nowhere. Datasets are read, checked and kept in memory at once, that of the calibration
-    split when it is first used; what is sent to another process is the dataset, not the images.
+    per pixel, where 255 is not counted. Datasets are read, checked and kept in memory at once, that of the calibration
+    split when it is first used; another process gets the dataset, not the images.
 
     :param validation: what a search evaluates on.
-    :param selection: what one chooses on among the networks that a search found. Without it, a choice is made on images
-        that the search has seen, and looks better than it is.
+    :param selection: what one chooses on among the networks that a search found. Without it, the choice is made on
+        images that the search has seen, and looks better than it is.
     :param test: what is reported; nothing is decided on it.
     :param calibration: images to fit stitches on, with or without labels.
     :param metrics: names from `METRICS`, the objective first; "accuracy" by default, of labels per pixel
@@ -50,7 +50,7 @@ class Task:
             metrics = "pixel_accuracy" if dense else "accuracy"
         self.metrics = (metrics,) if isinstance(metrics, str) else tuple(metrics)
         if not self.metrics:
-            raise ValueError("the objective is a metric: name at least one.")
+            raise ValueError("a task needs at least one metric, the objective: name one.")
         fitting = [name for name, metric in METRICS.items() if metric.dense in (None, dense)]
         if wrong := [name for name in self.metrics if name not in fitting]:
             raise ValueError(
@@ -66,13 +66,13 @@ class Task:
             raise ValueError(f"a head scores images, but the labels are per pixel: give no head, not {head!r}.")
 
     def _labelled_classes(self) -> int:
-        """How many classes the labels of the calibration split tell of."""
+        """The number of classes by the labels of the calibration split."""
         if "calibration" not in self.splits or (labels := self["calibration"].labels()) is None:
             raise ValueError(f"{self.head!r} learns from labels: give calibration=(images, labels).")
         return max(int(labels.max()) + 1, len(self.classes or ()))
 
     def _check_order(self) -> None:
-        """A ValueError if a dataset numbers the classes otherwise than their names are given."""
+        """Raise a ValueError if a dataset numbers the classes in another order than `classes`."""
         for split in self.splits.values():
             names = getattr(split.source, "classes", None)  # of an image folder
             if self.classes and names and sorted(names) == sorted(self.classes) and tuple(names) != self.classes:
@@ -83,7 +83,7 @@ class Task:
 
     @property
     def metric(self) -> str:
-        """The one that is the objective."""
+        """The metric that is the objective."""
         return self.metrics[0]
 
     def check(self, networks: Sequence[Network]) -> None:

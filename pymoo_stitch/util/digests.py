@@ -8,7 +8,7 @@ import numpy as np
 
 
 def digest(parts: Iterable[str | bytes | np.ndarray], size: int = 16, key: bytes = b"") -> str:
-    """A name, of `size` bytes in hexadecimal, for texts, bytes and contiguous arrays one after another; another for
+    """A name, of `size` bytes in hexadecimal, for strings, bytes and contiguous arrays one after another; another for
     each `key`."""
     state = hashlib.blake2b(digest_size=size, key=key)
     for part in parts:

@@ -10,7 +10,7 @@ EXPORTED = (".pt2", ".onnx")
 
 
 def check_exported(path: str | os.PathLike) -> None:
-    """A ValueError unless this is how the file of an exported network may be called."""
+    """Raise a ValueError unless the file of an exported network may have this name."""
     if Path(path).suffix not in EXPORTED:
         raise ValueError(
             f"an exported network's file ends in {' or '.join(EXPORTED)}, but {os.fspath(path)!r} is given."
@@ -18,7 +18,7 @@ def check_exported(path: str | os.PathLike) -> None:
 
 
 def check_place(path: str | os.PathLike) -> Path:
-    """The path of a file that can be written, as far as its folder tells."""
+    """The resolved path of a file whose folder can be written to."""
     path = Path(path).resolve()  # what a link points to is replaced, not the link
     if not path.parent.is_dir():
         raise FileNotFoundError(f"cannot save to {path}: the folder {path.parent} does not exist.")
@@ -30,7 +30,7 @@ def check_place(path: str | os.PathLike) -> Path:
 
 
 def check_folder(path: str | os.PathLike) -> None:
-    """An error if there can be no folder of this name to write to."""
+    """Raise an error if this cannot be a folder to write to."""
     path = Path(path).resolve()
     there = next(folder for folder in (path, *path.parents) if folder.exists())
     if not there.is_dir():
@@ -41,13 +41,13 @@ def check_folder(path: str | os.PathLike) -> None:
 
 @contextmanager
 def written_whole(path: str | os.PathLike) -> Iterator[Path]:
-    """A temporary file beside `path`, to be written inside and put in place when that has gone well. If not, nothing of
-    it stays, and a file that was there before is as it was."""
+    """A temporary file beside `path`, to be written inside and put in place if that succeeds. If it fails, nothing of
+    it stays, and an earlier file is unchanged."""
     path = check_place(path)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         temporary.touch()
-        mode = temporary.stat().st_mode  # what the user's umask gives; safetensors would let nobody else read it
+        mode = temporary.stat().st_mode  # what the user's umask gives; safetensors would make it unreadable for others
         yield temporary
         with open(temporary, "rb") as file:
             os.fsync(file.fileno())
@@ -56,7 +56,8 @@ def written_whole(path: str | os.PathLike) -> Iterator[Path]:
     except OSError as error:
         if error.filename is None or Path(error.filename) != temporary:
             raise
-        raise type(error)(error.errno, error.strerror, str(path)) from error  # nobody knows the temporary file
+        # the temporary file means nothing to the user
+        raise type(error)(error.errno, error.strerror, str(path)) from error
     finally:
         temporary.unlink(missing_ok=True)
 

@@ -1,13 +1,13 @@
-"""Which solutions no other dominates."""
+"""Non-dominated solutions."""
 
 import numpy as np
 from pymoo.util.nds.non_dominated_sorting import NonDominatedSorting
 
 
 def on_front(F: np.ndarray, sound: np.ndarray | None = None) -> np.ndarray:
-    """A mask over the rows of F: which no other row dominates. Equal rows are all on the front, or none is.
+    """A mask over the rows of F: those that no other row dominates. Equal rows are all on the front, or none is.
 
-    :param sound: a mask over the rows: which count.
+    :param sound: a mask over the rows: those that count.
     """
     mask = np.zeros(len(F), dtype=bool)
     rows = np.arange(len(F)) if sound is None else np.flatnonzero(sound)

@@ -10,7 +10,8 @@ def lazy(
     package: str, homes: Mapping[str, Iterable[str]]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
     """`__getattr__`, `__dir__` and `__all__` of a package whose names live in the modules `homes` and are imported from
-    there when they are first used, so that what takes seconds to import (torch, Dask) is imported by those who need it.
+    there when they are first used, so that what takes seconds to import (torch, Dask) is imported only where it is
+    needed.
 
     :param package: the package's `__name__`.
     :param homes: for each module of the package, by its relative name, the names that come from it.

@@ -1,4 +1,4 @@
-"""How far long work is: a bar on a terminal, else a line now and then."""
+"""The progress of long work: a bar on a terminal, else a line now and then."""
 
 import sys
 import time
@@ -13,7 +13,7 @@ PAUSE = 10.0
 """Seconds between two lines."""
 
 FEW = 5
-"""So many have to be done before the time that is left is told from them."""
+"""This many have to be done before the time that is left is estimated from them."""
 
 
 class Progress:
@@ -22,8 +22,8 @@ class Progress:
     :param total: how many there are to do; None if that is not known. It grows if more are done.
     :param unit: what is counted, in the singular: "image".
     :param shown: False shows nothing, True a bar, None a bar on a terminal and lines elsewhere.
-    :param delay: seconds before anything is shown, of what is only worth a look if it takes long. Inside something else
-        that is shown it shows nothing: there is one bar at a time.
+    :param delay: seconds before anything is shown, for work that is only worth showing if it takes long. Inside
+        something else that is shown it shows nothing: there is one bar at a time.
     """
 
     _shown: ClassVar[WeakSet["Progress"]] = WeakSet()  # and not at its end
@@ -43,7 +43,7 @@ class Progress:
         self.update(0)
 
     def update(self, number: int, *, at_once: bool = False) -> None:
-        """So many more are done; `at_once`, if they took no time, as what is read from a journal."""
+        """Add this many that are done; `at_once` if they took no time, such as those read from a journal."""
         self._done += number
         if at_once:
             self._at_once, self._begun = self._done, time.monotonic()
@@ -71,7 +71,7 @@ class Progress:
         return f"{self._title}: {self._done:,}{of} {counted}{self._pace()}{self._note}"
 
     def _pace(self) -> str:
-        """How long one takes, and all that are left; nothing where too few are done to tell."""
+        """How long one takes, and all that are left; nothing where too few are done to estimate it."""
         done, seconds = self._done - self._at_once, time.monotonic() - self._begun
         if done < 2 or seconds <= 0:
             return ""
@@ -109,7 +109,7 @@ def _plural(unit: str) -> str:
 def shown(
     items: Iterable[Any], total: int | None, title: str, unit: str, show: bool | None = None, *, delay: float = 0.0
 ) -> Iterator[Any]:
-    """The items, with how far one is with them; the options are those of `Progress`."""
+    """The items, with a progress bar; the options are those of `Progress`."""
     with Progress(total, title, unit, show, delay=delay) as progress:
         for item in items:
             yield item

@@ -13,7 +13,7 @@ import numpy as np
 from scipy.stats import binomtest, norm
 
 LEVEL = 0.05
-"""What is less likely than this by chance counts as a difference; intervals cover 1 − LEVEL."""
+"""A difference counts if chance makes one as large with a probability below this; intervals cover 1 − LEVEL."""
 
 RESAMPLES = 1_000
 """Of a bootstrap."""
@@ -69,9 +69,9 @@ def mcnemar(first: np.ndarray, second: np.ndarray) -> Paired:
 
 
 def bootstrap(rows: np.ndarray, values: Values) -> tuple[float, float]:
-    """The 95 % interval over images, the same every time: the percentiles of resamples, less what these are too large
-    or too small by in the mean. A calibration error, say, is larger on resampled images than on these, as it is larger
-    on these than on all images; the interval is that of what as many other images would show.
+    """The 95 % interval over images, the same every time: the percentiles of resamples, corrected by how much these
+    are too large or too small on average. A calibration error, say, is larger on resampled images than on these, as it
+    is larger on these than on all images; the interval is for the value on as many other images.
 
     :param rows: statistics [n, …].
     """
@@ -107,8 +107,8 @@ def _weights(n: int) -> np.ndarray:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Holm's step-down correction: the least is multiplied by the number of tests, the next by one less, and so on;
-    what is less likely than one before is as likely as that."""
+    """Holm's step-down correction: the smallest p-value is multiplied by the number of tests, the next by one less,
+    and so on; none is smaller than the one before it."""
     order = np.argsort(p_values, kind="stable")
     corrected, highest = [0.0] * len(p_values), 0.0
     for rank, i in enumerate(order):
@@ -118,6 +118,5 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def decimals(n: int, *, paired: bool = False) -> int:
-    """How many decimals of a fraction so many images support; of the difference of two on the same images, one
-    image's."""
+    """How many decimals of a fraction this many images support; for a paired difference, those of one image."""
     return max(2, math.ceil(math.log10(n) if paired else math.log10(n) / 2 + 1))

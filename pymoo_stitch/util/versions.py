@@ -1,4 +1,4 @@
-"""Which versions of which libraries are here."""
+"""The versions of the installed libraries."""
 
 import platform
 from contextlib import suppress

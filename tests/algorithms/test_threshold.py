@@ -106,7 +106,7 @@ def test_budgets_of_terminations():
 def test_options_are_checked():
     with pytest.raises(ValueError, match="final is an accuracy"):
         Threshold(final=0)
-    with pytest.raises(ValueError, match="until is a part"):
+    with pytest.raises(ValueError, match="until is a fraction"):
         Threshold(until=1.5)
     with pytest.raises(ValueError, match="budget is a number"):
         Threshold(budget=0)

@@ -421,7 +421,7 @@ def test_any_subnetworks_of_one_space_can_be_switched_between(pair, pool, images
         Switchable([*chosen, pool.subnetwork(np.zeros(pool.n_var))])
     with pytest.raises(ValueError, match="no subnetwork is given"):
         Switchable([])
-    with pytest.raises(TypeError, match="subnetworks are switched between, not Supernet"):
+    with pytest.raises(TypeError, match="a Switchable switches between subnetworks, not Supernet"):
         Switchable([pair])
     alone = next(subnetwork for subnetwork in chosen if subnetwork.n_stitches)
     alone.retrain(torch.rand(16, 3, 8, 8), samples=16, progress=False)

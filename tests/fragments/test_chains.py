@@ -523,7 +523,7 @@ def test_chains_that_cannot_be_are_errors(networks):
         ([plain[0], shortcut[0], plain[-1]], r"shortcut\[0\] cannot follow plain\[0\]: a first fragment has no input"),
         ([plain[0], plain[-1], tokens[-1]], r"tokens\[\d\] cannot follow plain\[\d\]: a first fragment has no input"),
         ([*plain[:3], shortcut[1], plain[-1]], r"no stitch leads from vector \(54,\) to image \(7, 4, 4\)"),
-        ([*fragments(imported(Residual, "residual"))], r"residual\[0\] is not one of this pool's"),
+        ([*fragments(imported(Residual, "residual"))], r"residual\[0\] is not in this pool"),
     ]:
         with pytest.raises(ValueError, match=message):
             pool.chain(chosen)

@@ -1,4 +1,5 @@
-"""A real SLURM of one node, on a host of its own: Debian's slurm-wlm and munge, without systemd, cgroups or accounting."""
+"""A real SLURM of one node, on a host of its own: Debian's slurm-wlm and munge, without systemd, cgroups or
+accounting."""
 
 import os
 import shutil

@@ -1,4 +1,5 @@
-"""The search on a real SLURM of one node. As root, with slurm-wlm and munge installed: pytest -m hosts -n 0 -s tests/hosts"""
+"""The search on a real SLURM of one node. As root, with slurm-wlm and munge installed: pytest -m hosts -n 0 -s
+tests/hosts"""
 
 import importlib.util
 import sys
@@ -48,7 +49,8 @@ def test_jobs_are_cancelled_and_requeued_in_the_middle(tmp_path):
         repeated = finished(one)
         assert first not in commands.jobs()
         print(
-            f"\n| one of three SLURM jobs cancelled, one requeued | {time.time() - begin:.0f} s to the end | {repeated} |"
+            "\n| one of three SLURM jobs cancelled, one requeued | "
+            f"{time.time() - begin:.0f} s to the end | {repeated} |"
         )
         assert 0 < repeated <= POP_SIZE
 

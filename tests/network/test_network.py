@@ -297,7 +297,7 @@ def test_the_main_output_of_several_is_chosen_and_the_rest_left_out(wrap, output
     ],
 )
 def test_an_output_that_is_not_there_is_an_error_that_lists_what_is(wrap, output):
-    with pytest.raises(ValueError, match=r"several: the module gives .* output="):
+    with pytest.raises(ValueError, match=r"several: the module returns .* output="):
         Network.from_module(Several(wrap), torch.rand(1, 4), output=output)
 
 
@@ -342,12 +342,12 @@ class Infinite(nn.Module):
 @pytest.mark.parametrize(
     ("module", "message"),
     [
-        (Branching(), "branching cannot be imported: which way it goes depends on the values"),
+        (Branching(), "branching cannot be imported: its control flow depends on the values"),
         (Random(), "random cannot be imported: operator 'aten.rand.default' is not among those"),
         (Unknown(), "unknown cannot be imported: operator 'aten.special_bessel_j0.default' .*OPERATORS.add"),
         (Mixing(), "mixing cannot be imported"),
         (Counted(), "counted cannot be imported: for 1 samples the imported graph differs from the module by up to"),
-        (Infinite(), "infinite cannot be verified: it gives NaN or infinite values"),
+        (Infinite(), "infinite cannot be verified: it returns NaN or infinite values"),
         (nn.Identity(), "identity cannot be imported: its output is its input"),
         (
             nn.Conv2d(1, 2, 3),
@@ -477,7 +477,7 @@ def test_names_that_modules_or_python_use_are_made_others():
 
 
 def test_an_output_asked_of_a_module_that_gives_one_tensor_is_an_error():
-    with pytest.raises(ValueError, match="the module gives Tensor"):
+    with pytest.raises(ValueError, match="the module returns Tensor"):
         Network.from_module(Residual(), EXAMPLE, output="aux")
 
 
@@ -660,7 +660,7 @@ class Undecided(nn.Module):
 
 def test_what_depends_on_values_is_one_sentence_with_the_line(capfd):
     with pytest.raises(
-        ValueError, match=r"undecided cannot be imported: which way it goes depends on the values"
+        ValueError, match=r"undecided cannot be imported: its control flow depends on the values"
     ) as raised:
         Network.from_module(Undecided(), torch.rand(2, 3, 4, 4))
     assert f"of {__file__}: if x.mean() > 0:." in str(raised.value)

@@ -190,7 +190,7 @@ def test_a_changed_file_is_imported_anew(own):
         ("problem = 1", {}, ValueError, "defines no function problem"),
         ("def problem(:", {}, ValueError, r"my_pair\.py cannot be imported: SyntaxError"),
         ("import not_there", {}, ValueError, "cannot be imported: ModuleNotFoundError: No module named 'not_there'"),
-        ("def problem(): return 3", {}, TypeError, "must give a StitchProblem, but gave int"),
+        ("def problem(): return 3", {}, TypeError, "must return a StitchProblem, but returned int"),
         ("def problem(a): return 3", {}, ValueError, "needs the option a"),
         ("def problem(a: list): return 3", {"a": []}, ValueError, "annotates the option a with <class 'list'>"),
         ("def problem(a: 'lst'): return 3", {"a": 1}, ValueError, "the annotation 'lst' of the option a .* is wrong"),
@@ -324,16 +324,14 @@ def test_a_damaged_supernet_is_made_anew(pair, empty_cache, damage):
     supernets.cached("some", {}, lambda: pair)
     (file,) = empty_cache.iterdir()
     file.write_bytes(damage(file.read_bytes()))
-    with pytest.warns(
-        UserWarning, match=r"the supernet kept from before is made again: .*some-.*cannot|not a supernet"
-    ):
+    with pytest.warns(UserWarning, match=r"the cached supernet is made again: .*some-.*cannot|not a supernet"):
         assert supernets.cached("some", {}, lambda: pair) is pair
     assert supernets.cached("some", {}, lambda: pytest.fail("it was not repaired")).digest() == pair.digest()
 
 
 def test_a_cache_that_cannot_be_written_is_no_end(pair, empty_cache):
     empty_cache.write_text("a file where the folder should be")
-    with pytest.warns(UserWarning, match="cannot be kept for the next time: .*PYMOO_STITCH_CACHE"):
+    with pytest.warns(UserWarning, match="the supernet cannot be cached: .*PYMOO_STITCH_CACHE"):
         assert supernets.cached("some", {}, lambda: pair) is pair
 
 
@@ -414,7 +412,7 @@ def test_cifar10_from_the_binary_version(cifar):
     assert np.array_equal(images, x[::-1][:24])  # so they are disjoint
     assert np.array_equal(labels, y[::-1][:24])
     (folder / "test_batch.bin").write_bytes(rows.tobytes()[:-5])
-    with pytest.raises(ValueError, match=r"test_batch.bin has .* bytes, which is no multiple of 3,073"):
+    with pytest.raises(ValueError, match=r"test_batch.bin has .* bytes, which is not a multiple of 3,073"):
         get_problem("cifar10", data=cifar, **SMALL)
 
 

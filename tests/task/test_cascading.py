@@ -227,7 +227,7 @@ def test_what_cannot_be_scored_is_refused(pair, candidates):
         Predictions(torch.rand(2, 4, 4), torch.zeros(3))
     images = torch.full((2, *IMAGE), torch.inf)
     split = Task(validation=(images, torch.zeros(2, dtype=torch.long)))["validation"]
-    with pytest.raises(ValueError, match="cannot be evaluated on the validation split: leave it out"):
+    with pytest.raises(ValueError, match="cannot be evaluated on the validation split: omit it"):
         predict(Engine(), candidates, split)
     predictions = random_predictions(0, 5)
     costs = JointCosts(candidates)
