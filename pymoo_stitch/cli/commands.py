@@ -241,7 +241,7 @@ def _search(
 
 
 def _name_of(run: Run) -> str | None:
-    return run.origin and run.origin["name"]
+    return run.origin["name"] if run.origin else None
 
 
 def _termination(budget: int | None, seconds: int | None) -> Any:
