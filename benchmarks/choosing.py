@@ -11,6 +11,7 @@ takes home, for ten seeds of the networks' training, after its searches of 1,000
 """
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -66,10 +67,10 @@ def simulation() -> None:
         print(f"| {rule} | " + " | ".join("{:.0%}, {:.0%}".format(*column[rule]) for column in columns) + " |")
 
 
-def cifar10(data: Path, journals: Path, seeds: int, budget: int) -> None:
+def cifar10(data: Path, journals: Path, seeds: Sequence[int], budget: int) -> None:
     problem, rows = get_problem("cifar10", data=data), []
     with DaskRunner(n_workers=1) as runner:  # which evaluates in groups
-        options = {"seeds": range(1, seeds + 1), "folder": journals, "progress": True, "runner": runner}
+        options = {"seeds": seeds, "folder": journals, "progress": True, "runner": runner}
         runs = compare(problem, {"async-NSGA-II": AsyncNSGA2}, ("n_evals", budget), **options)
     for run in runs:
         report = Report([run], problem)
@@ -123,7 +124,7 @@ if __name__ == "__main__":
     parser.add_argument("--only", choices=["simulation", "digits", "cifar10"], help="one part (default: all)")
     parser.add_argument("--data", type=Path, help="the folder that the problem cifar10 takes")
     parser.add_argument("--journals", type=Path, default=Path("choosing"), help="where searches are kept (%(default)s)")
-    parser.add_argument("--seeds", type=int, default=5, help="searches of cifar10 (default: %(default)s)")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3, 4, 5], help="of cifar10 (default: 1 to 5)")
     parser.add_argument("--budget", type=int, default=300, help="evaluations of each (default: %(default)s)")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
