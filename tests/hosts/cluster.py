@@ -86,7 +86,7 @@ class Cluster:
         except sqlite3.OperationalError:
             return 0
 
-    def wait_until(self, what: Callable[[], object], seconds: float = 120) -> None:
+    def wait_until(self, what: Callable[[], object], seconds: float = 240) -> None:
         until = time.monotonic() + seconds
         while not what():
             if time.monotonic() > until:

@@ -102,16 +102,16 @@ def test_workers_join_late_and_leave_politely(tmp_path, usual):
         first, second = one.workers
         started(one, [])
         leaving = one.start_worker(first, restarted=False)
-        search = one.search(BUDGET, SECONDS)
-        one.wait_for(BUDGET // 6)
+        search = one.search(LONG, LONG_SECONDS)
+        one.wait_for(LONG // 12)
         begin = time.time()
         one.start_worker(second)
         one.wait_until(lambda: list(one.log.glob(f"{second.name}-*")))
         first.signal(signal.SIGTERM)
         leaving.wait(timeout=60)
         one.ends(search)
-        one.tell("worker host joins late, the other leaves (SIGTERM)", BUDGET, SECONDS, (begin, time.time()), usual)
-        assert one.check(BUDGET) <= SLOTS * 8  # what it had begun, in groups
+        one.tell("worker host joins late, the other leaves (SIGTERM)", LONG, LONG_SECONDS, (begin, time.time()), usual)
+        assert one.check(LONG) <= SLOTS * 8  # what it had begun, in groups
 
 
 def test_the_scheduler_is_killed_and_started_again(tmp_path, usual):
