@@ -128,7 +128,7 @@ def test_the_scheduler_is_killed_and_started_again(tmp_path):
 
 
 def test_the_head_nodes_disk_is_full_and_has_room_again(tmp_path):
-    with cluster(tmp_path) as one, small_disk(tmp_path / "disk", "1m") as disk:
+    with cluster(tmp_path) as one, small_disk(tmp_path / "disk", "16m") as disk:
         one.journal = disk / "run.sqlite"
         search = started(one).search(BUDGET, SECONDS)
         one.wait_for(BUDGET // 3)
