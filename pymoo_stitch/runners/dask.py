@@ -40,7 +40,7 @@ more it has failed. (Other clusters than the runner's own have a setting for it,
 `distributed.scheduler.allowed-failures`.)"""
 
 DESERTED = 60.0
-"""Seconds without a worker after which the user is told."""
+"""Seconds without a worker, or without a result, after which the user is told why."""
 
 PATIENCE = 2.0
 """Seconds after which the user is told what the runner is waiting for."""
@@ -181,6 +181,7 @@ class DaskRunner(Runner):
         self._busy = 0.0
         self._started: float | None = None
         self._threads, self._looked, self._deserted = 0, -math.inf, time.monotonic()
+        self._silent = time.monotonic()  # since then no result has come, or the user was told why
 
     # ------------------------------------------------------------------------------------------------- the interface
 
@@ -219,6 +220,7 @@ class DaskRunner(Runner):
                     self._heed(self._events.get(timeout=min(1.0, max(0.0, until - time.monotonic()))))
                 except queue.Empty:
                     self._look()
+                    self._explain_silence()
                     if time.monotonic() >= until:
                         return None
         number, result = self._results.popleft()
@@ -332,6 +334,22 @@ class DaskRunner(Runner):
                 stacklevel=2,
             )
 
+    def _explain_silence(self) -> None:
+        """Tell the user if nothing comes since workers have paused, which Dask itself tells their log only."""
+        if not self._in_flight or time.monotonic() - self._silent <= DESERTED:
+            return
+        self._silent, paused = time.monotonic(), 0
+        with suppress(OSError, RuntimeError, TimeoutError):  # that the scheduler is lost is told by wait()
+            paused = self.client.run_on_scheduler(_count_paused)
+        if paused:
+            warnings.warn(
+                f"no result has come for {DESERTED:.0f} seconds, and {paused} of "
+                "the workers have paused, since their memory is "
+                "nearly full. Start them with more: --memory-limit of `dask worker`, memory= of SLURMCluster.",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+
     def _dispatch(self) -> None:
         """Give waiting work to workers: to each what it can do at a time, and enough to follow it."""
         if not self._waiting and not self._suspects:
@@ -349,6 +367,8 @@ class DaskRunner(Runner):
             self._send(group)
 
     def _send(self, group: list[_Job]) -> str:
+        if not self._in_flight:
+            self._silent = time.monotonic()
         X, needed = np.array([job.x for job in group]), [job.needed for job in group]
         future = self.client.submit(_evaluate, group[0].function, X, needed, self.time_limit, pure=False)
         key = str(future.key)
@@ -372,6 +392,7 @@ class DaskRunner(Runner):
         """What a future brought."""
         group = self._in_flight.pop(str(future.key))
         del self._futures[str(future.key)]
+        self._silent = time.monotonic()
         if not isinstance(outcome, Exception):
             worker, begun, ended, results = outcome
             self._busy += ended - begun
@@ -405,6 +426,10 @@ _Event = tuple[Future, bool, Any]
 
 def _note_finished(events: "queue.SimpleQueue[_Event]", future: Future) -> None:
     events.put((future, False, None))
+
+
+def _count_paused(dask_scheduler: Any) -> int:
+    return sum(worker.status is Status.paused for worker in dask_scheduler.workers.values())
 
 
 async def _forget(client: Client, name: str) -> None:

@@ -35,6 +35,10 @@ class Cluster:
     folder: Path
     protocol: str = "tcp"
     environment: dict[str, str] = field(default_factory=dict)
+    journal: Path = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.journal = self.folder / "run.sqlite"
 
     @property
     def address(self) -> str:
@@ -43,10 +47,6 @@ class Cluster:
     @property
     def log(self) -> Path:
         return self.folder / "log"
-
-    @property
-    def journal(self) -> Path:
-        return self.folder / "run.sqlite"
 
     def start_scheduler(self) -> subprocess.Popen:
         where = self.scheduler.address
@@ -86,7 +86,7 @@ class Cluster:
         except sqlite3.OperationalError:
             return 0
 
-    def wait_until(self, what: Callable[[], object], seconds: float = 120) -> None:
+    def wait_until(self, what: Callable[[], object], seconds: float = 400) -> None:
         until = time.monotonic() + seconds
         while not what():
             if time.monotonic() > until:
@@ -96,7 +96,7 @@ class Cluster:
     def wait_for(self, count: int, journal: Path | None = None) -> None:
         self.wait_until(lambda: self.count(journal) >= count)
 
-    def ends(self, process: subprocess.Popen, seconds: float = 300) -> str:
+    def ends(self, process: subprocess.Popen, seconds: float = 500) -> str:
         """What a search said that has ended well."""
         try:
             code = process.wait(timeout=seconds)
@@ -131,14 +131,11 @@ class Cluster:
         assert {row.key for row in rows} == set(ended), "a result was lost, or invented"
         return begun.total() - len(begun)
 
-    def tell(
-        self, fault: str, budget: int, seconds: float, window: tuple[float, float], usual: float | None = None
-    ) -> float:
-        """Print what a fault has cost as a row of a table: seconds that the run took longer than it would have,
-        evaluations repeated, and the workers' utilisation while it lasted, which is returned.
+    def tell(self, fault: str, budget: int, seconds: float, window: tuple[float, float]) -> None:
+        """Print what a fault has cost as a row of a table: how much longer the run took than if all workers had worked
+        all the time, evaluations repeated, and the workers' utilisation while it lasted.
 
         :param window: when it began and ended.
-        :param usual: the utilisation without a fault.
         """
         results = [row.result for row in Journal(self.journal, create=False).rows()]
         groups = {(result["worker"], result["begun"], result["ended"]) for result in results}
@@ -147,9 +144,8 @@ class Cluster:
         begin, end = max(window[0], first), min(window[1], last)
         busy = sum(max(0.0, min(end, ended) - max(begin, begun)) for _, begun, ended in groups)
         utilisation = busy / (slots * (end - begin))
-        lost = last - first - budget * seconds / (slots * (usual or utilisation))
-        print(f"\n| {fault} | {lost:.1f} s | {self.check(budget)} | {100 * utilisation:.0f} % |")
-        return utilisation
+        lost = last - first - budget * seconds / slots
+        print(f"\n| {fault} | {lost:.0f} s | {self.check(budget)} | {100 * utilisation:.0f} % |")
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from pathlib import Path
 
 PREFIX = "stitch"
 NETWORK = "10.26.0"
-LIFETIME = 600
+LIFETIME = 1_200
 """Seconds after which any process on a host is killed, whatever happens to the tests."""
 
 

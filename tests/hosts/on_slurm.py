@@ -16,7 +16,7 @@ if __name__ == "__main__":
     cluster = SLURMCluster(
         cores=1,
         processes=1,
-        memory="1GB",
+        memory="4GB",
         walltime=walltime,
         interface="eth0",
         scheduler_options=address,

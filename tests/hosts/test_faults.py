@@ -26,21 +26,15 @@ def started(one, workers=None):
     return one
 
 
-@pytest.fixture(scope="module")
-def usual(tmp_path_factory):
-    """The utilisation of a run without a fault."""
-    with cluster(tmp_path_factory.mktemp("usual")) as one:
+def test_without_a_fault_nothing_is_repeated(tmp_path):
+    with cluster(tmp_path) as one:
         one.ends(started(one).search(BUDGET, SECONDS))
+        one.tell("none", BUDGET, SECONDS, (0.0, time.time()))
         assert one.check(BUDGET) == 0
-        return one.tell("none", BUDGET, SECONDS, (0.0, time.time()))
-
-
-def test_nothing_is_repeated_without_a_fault(usual):
-    assert 0.5 < usual <= 1
 
 
 @pytest.mark.parametrize("seconds", [5, 60])
-def test_a_workers_link_is_cut_and_restored(tmp_path, seconds, usual):
+def test_a_workers_link_is_cut_and_restored(tmp_path, seconds):
     budget, each = (BUDGET, SECONDS) if seconds < 30 else (LONG, LONG_SECONDS)
     with cluster(tmp_path) as one:
         search = started(one).search(budget, each)
@@ -51,22 +45,22 @@ def test_a_workers_link_is_cut_and_restored(tmp_path, seconds, usual):
         one.workers[0].restore()
         end = time.time()
         one.ends(search)
-        one.tell(f"link of a worker host cut for {seconds} s", budget, each, (begin, end), usual)
+        one.tell(f"link of a worker host cut for {seconds} s", budget, each, (begin, end))
         assert one.check(budget) <= POP_SIZE
 
 
-def test_a_workers_link_is_cut_for_good(tmp_path, usual):
+def test_a_workers_link_is_cut_for_good(tmp_path):
     with cluster(tmp_path) as one:
         search = started(one).search(BUDGET, SECONDS)
         one.wait_for(BUDGET // 6)
         begin = time.time()
         one.workers[0].cut()
         one.ends(search)
-        one.tell("link of a worker host cut for good", BUDGET, SECONDS, (begin, time.time()), usual)
+        one.tell("link of a worker host cut for good", BUDGET, SECONDS, (begin, time.time()))
         assert one.check(BUDGET) <= POP_SIZE
 
 
-def test_packets_are_lost_and_late(tmp_path, usual):
+def test_packets_are_lost_and_late(tmp_path):
     budget, each = LONG, LONG_SECONDS
     with cluster(tmp_path) as one:
         try:
@@ -82,11 +76,11 @@ def test_packets_are_lost_and_late(tmp_path, usual):
         one.workers[0].unimpair()
         end = time.time()
         one.ends(search)
-        one.tell("200 ms and 5 % loss for 60 s", budget, each, (begin, end), usual)
+        one.tell("200 ms and 5 % loss for 60 s", budget, each, (begin, end))
         assert one.check(budget) <= POP_SIZE
 
 
-def test_a_worker_host_stops_answering(tmp_path, usual):
+def test_a_worker_host_stops_answering(tmp_path):
     """Its kernel acknowledges what arrives, so that no connection breaks: the scheduler goes by heartbeats."""
     with cluster(tmp_path, DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL="20s") as one:
         search = started(one).search(BUDGET, SECONDS)
@@ -94,34 +88,34 @@ def test_a_worker_host_stops_answering(tmp_path, usual):
         begin = time.time()
         one.workers[0].signal(signal.SIGSTOP)
         one.ends(search)
-        one.tell("worker host stopped (SIGSTOP), worker-ttl 20 s", BUDGET, SECONDS, (begin, time.time()), usual)
+        one.tell("worker host stopped (SIGSTOP), worker-ttl 20 s", BUDGET, SECONDS, (begin, time.time()))
         assert one.check(BUDGET) <= POP_SIZE
 
 
-def test_workers_join_late_and_leave_politely(tmp_path, usual):
+def test_workers_join_late_and_leave_politely(tmp_path):
     with cluster(tmp_path) as one:
         first, second = one.workers
         started(one, [])
         leaving = one.start_worker(first, restarted=False)
-        search = one.search(BUDGET, SECONDS)
-        one.wait_for(BUDGET // 6)
+        search = one.search(LONG, LONG_SECONDS)
+        one.wait_for(LONG // 12)
         begin = time.time()
         one.start_worker(second)
         one.wait_until(lambda: list(one.log.glob(f"{second.name}-*")))
         first.signal(signal.SIGTERM)
         leaving.wait(timeout=60)
         one.ends(search)
-        one.tell("worker host joins late, the other leaves (SIGTERM)", BUDGET, SECONDS, (begin, time.time()), usual)
-        assert one.check(BUDGET) <= SLOTS * 8  # what it had begun, in groups
+        one.tell("worker host joins late, the other leaves (SIGTERM)", LONG, LONG_SECONDS, (begin, time.time()))
+        assert one.check(LONG) <= SLOTS * 8  # what it had begun, in groups
 
 
-def test_the_scheduler_is_killed_and_started_again(tmp_path, usual):
+def test_the_scheduler_is_killed_and_started_again(tmp_path):
     with cluster(tmp_path) as one:
         search = started(one).search(BUDGET, SECONDS)
         one.wait_for(BUDGET // 3)
         begin = time.time()
         one.scheduler.end()
-        assert search.wait(timeout=60) == 1
+        assert search.wait(timeout=120) == 1
         said = one.head.said()
         assert "the connection to the Dask scheduler is lost" in said
         assert "the same run again goes on from there" in said
@@ -130,12 +124,12 @@ def test_the_scheduler_is_killed_and_started_again(tmp_path, usual):
         one.start_scheduler()  # the workers' loop starts them again
         said = one.ends(one.search(BUDGET, SECONDS))
         assert f"({kept:,} of them from the journal" in said
-        one.tell("scheduler killed, started again, same command", BUDGET, SECONDS, (begin, time.time()), usual)
+        one.tell("scheduler killed, started again, same command", BUDGET, SECONDS, (begin, time.time()))
         assert one.check(BUDGET) <= POP_SIZE
 
 
-def test_the_head_nodes_disk_is_full_and_has_room_again(tmp_path, usual):
-    with cluster(tmp_path) as one, small_disk(tmp_path / "disk", "1m") as disk:
+def test_the_head_nodes_disk_is_full_and_has_room_again(tmp_path):
+    with cluster(tmp_path) as one, small_disk(tmp_path / "disk", "16m") as disk:
         one.journal = disk / "run.sqlite"
         search = started(one).search(BUDGET, SECONDS)
         one.wait_for(BUDGET // 3)
@@ -146,13 +140,13 @@ def test_the_head_nodes_disk_is_full_and_has_room_again(tmp_path, usual):
                     pass
             except OSError:
                 pass
-        assert search.wait(timeout=60) == 1
+        assert search.wait(timeout=120) == 1
         assert "no room left on the disk" in one.head.said()
         filler.unlink()
         kept = one.count()
         said = one.ends(one.search(BUDGET, SECONDS))
         assert f"({kept:,} of them from the journal" in said
-        one.tell("disk of the head node full, room made, same command", BUDGET, SECONDS, (begin, time.time()), usual)
+        one.tell("disk of the head node full, room made, same command", BUDGET, SECONDS, (begin, time.time()))
         assert one.check(BUDGET) <= POP_SIZE
 
 
@@ -187,13 +181,13 @@ def test_with_tls_whoever_has_no_certificate_is_turned_away(tmp_path):
         assert one.check(40) == 0
         limit = {"DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT": "5s"}
         stranger = one.search(40, 0.05, tmp_path / "stranger.sqlite", **theirs, **limit)
-        assert stranger.wait(timeout=90) == 1
+        assert stranger.wait(timeout=300) == 1
         one.environment = {}
         plain = one.search(40, 0.05, tmp_path / "plain.sqlite", **limit)
-        assert plain.wait(timeout=90) == 1
+        assert plain.wait(timeout=300) == 1
         one.protocol = "tcp"
         unencrypted = one.search(40, 0.05, tmp_path / "unencrypted.sqlite", **limit)
-        assert unencrypted.wait(timeout=90) == 1
+        assert unencrypted.wait(timeout=300) == 1
         assert one.head.said().count("there is no Dask scheduler") >= 2
         assert not any(one.count(tmp_path / f"{name}.sqlite") for name in ("stranger", "plain", "unencrypted"))
         assert one.calls()[1].total() == 40

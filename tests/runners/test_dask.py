@@ -19,7 +19,7 @@ import pytest
 import torch
 from cluster_problems import Harmful, Large, Slow
 from conftest import IMAGE, TESTS
-from distributed import Client, LocalCluster
+from distributed import Client, LocalCluster, Status
 from pymoo.core.problem import ElementwiseProblem
 from pymoo.optimize import minimize
 
@@ -375,6 +375,20 @@ def test_a_run_waits_for_workers_and_says_so(fragile, monkeypatch):
         assert fragile.wait(timeout=4) is None
     monkeypatch.undo()
     fragile.client.cluster.scale(1)
+    assert fragile.wait(timeout=60)[0] == number
+
+
+def test_a_run_whose_workers_have_paused_says_so(fragile, monkeypatch):
+    def set_status(name, dask_worker):
+        dask_worker.status = Status[name]
+
+    monkeypatch.setattr("pymoo_stitch.runners.dask.DESERTED", 1.0)
+    fragile.client.wait_for_workers(2)
+    fragile.client.run(set_status, "paused")
+    number = fragile.submit(Evaluate(Slow(seconds=0)), np.zeros(20, bool))
+    with pytest.warns(RuntimeWarning, match="2 of the workers have paused, since their memory is nearly full"):
+        assert fragile.wait(timeout=4) is None
+    fragile.client.run(set_status, "running")
     assert fragile.wait(timeout=60)[0] == number
 
 
