@@ -63,7 +63,7 @@ class Asynchronous(Algorithm):
         :param pop_size: by default as large as the budget allows, see the algorithm.
         :param runner: where evaluations happen; by default where the evaluator says, or one after the other in this
             process.
-        :param threshold: a `Threshold`, None, or "auto", which gives stitch problems one and others none.
+        :param threshold: a `Threshold`, None, or "auto": one for stitch problems, none for others.
         :param n_pending: how many evaluations are requested at a time, however many workers there are; by default
             `pop_size`.
         :param screen: "auto", which screens proposals where the problem has what that needs, or None.

@@ -376,7 +376,7 @@ class DaskRunner(Runner):
 
 
 def _outcome(future: Future) -> Any:
-    """What a finished future gives, or the exception."""
+    """The result of a finished future, or its exception."""
     try:
         return future.result()
     except Exception as error:

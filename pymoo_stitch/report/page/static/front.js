@@ -38,7 +38,7 @@ function drawFront() {
 
 function frontNote(shown, hidden) {
   const role = {
-    [data.splits.at(-1)]: "Nobody chooses by these images: they only tell how good the choice is.",
+    [data.splits.at(-1)]: "Nothing is chosen on these images: they only show how good the choice is.",
     [data.deciding]: "Choose on these images, which no search has seen.",
     [data.searched]: "The search saw these images.",
   }[state.split];
