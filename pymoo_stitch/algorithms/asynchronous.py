@@ -74,9 +74,9 @@ class Asynchronous(Algorithm):
         check_options(type(self), options)
         for name, value, least in (("pop_size", pop_size, 2), ("n_pending", n_pending, 1)):
             if value is not None and value < least:
-                raise ValueError(f"{name} is at least {least}, but is {value}.")
+                raise ValueError(f"{name} must be at least {least}, but is {value}.")
         if screen not in ("auto", None):
-            raise ValueError(f"screen is 'auto' or None, but is {screen!r}.")
+            raise ValueError(f"screen must be 'auto' or None, but is {screen!r}.")
         check_runner(runner)
         super().__init__(**({"evaluator": Evaluations(), "output": SearchOutput()} | options))
         self.pop_size, self.n_pending = pop_size, n_pending

@@ -41,7 +41,7 @@ def family_links(
     check_options(pairs, kind)
     for name, value in (("window", window), ("stride", stride)):
         if not isinstance(value, int) or value < 1:
-            raise ValueError(f"{name} is a number of blocks, at least 1, but is {value!r}.")
+            raise ValueError(f"{name} must be a number of blocks, at least 1, but is {value!r}.")
     if len(networks) < 2:
         raise ValueError(f"a family joins two or more networks, but {len(networks)} is given.")
     if unknown := set(blocks or ()) - {network.name for network in networks}:

@@ -82,7 +82,7 @@ def _separate(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 
 
 def load(path: str | os.PathLike) -> Contents:
-    """Read and check a file. A ValueError says what is wrong with it."""
+    """Read and check a file. Raises a ValueError that says what is wrong with it."""
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path} to load a supernet from.")

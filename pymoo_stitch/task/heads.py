@@ -71,7 +71,7 @@ class NearestNeighbours:
 
     def __init__(self, k: int = 5):
         if not isinstance(k, int) or k < 1:
-            raise ValueError(f"k is how many neighbours vote, 1 or more, but is {k!r}.")
+            raise ValueError(f"k, the number of neighbours that vote, must be at least 1, but is {k!r}.")
         self.k = k
 
     def fit(self, outputs: torch.Tensor, labels: torch.Tensor, n_classes: int) -> nn.Module:
@@ -117,7 +117,7 @@ class LinearProbe:
     def __init__(self, penalty: float = 1e-2):
         if not penalty > 0:
             raise ValueError(
-                f"penalty is a positive number, but is {penalty!r}; without it, any labels fit a few images."
+                f"penalty must be a positive number, but is {penalty!r}; without it, any labels fit a few images."
             )
         self.penalty = penalty
 

@@ -534,7 +534,7 @@ def test_fine_tuning_refuses_what_cannot_learn(family):
     anchors = family.genotypes[list(family.anchors.values())]
     with pytest.raises(ValueError, match="none of the genotypes uses a stitch"):
         family.finetune(images, genotypes=anchors, samples=8, progress=False)
-    with pytest.raises(ValueError, match=r"networks is a fraction of lr, such as 0.1, but is -1"):
+    with pytest.raises(ValueError, match=r"networks must be a fraction of lr, such as 0.1, but is -1"):
         family.finetune(images, networks=-1, progress=False)
     with pytest.raises(TypeError, match="networks"):
         family[3].retrain(images, networks=0.1, progress=False)
@@ -683,9 +683,9 @@ def test_bad_input_is_named(family, networks, pyramids, pair):
         Family.build(networks[:1])
     with pytest.raises(ValueError, match="two or more networks, but 1 is given"):
         family_links(networks[:1])
-    with pytest.raises(ValueError, match="window is a number of blocks, at least 1, but is 0"):
+    with pytest.raises(ValueError, match="window must be a number of blocks, at least 1, but is 0"):
         Family.build(networks, window=0)
-    with pytest.raises(ValueError, match="stride is a number of blocks, at least 1, but is 0"):
+    with pytest.raises(ValueError, match="stride must be a number of blocks, at least 1, but is 0"):
         Family.build(networks, stride=0)
     with pytest.raises(ValueError, match="pairs must be 'neighbours' or 'all', but is 'some'"):
         Family.build(networks, pairs="some")

@@ -247,7 +247,7 @@ def test_networks_and_predictions_for_unlabelled_images_in_one_call(pool):
         (lambda pool: ChainSpace(pool, candidates=-1), "0 or more, but is -1"),
         (lambda pool: ChainSpace(pool, length=4), "length is 4, but a network of the pool, .* has 5 fragments"),
         (lambda pool: ChainSpace(pool).subnetwork(np.zeros(3)), "variables, but one of shape"),
-        (lambda pool: compose(pool.networks, pool.images, count=0), "count is how many"),
+        (lambda pool: compose(pool.networks, pool.images, count=0), "count, the number of networks"),
         (lambda pool: compose(pool.networks, pool.images[:2]), "CKA needs 4 images"),
         (lambda pool: list(search_chains(pool, threshold=np.nan)), "threshold is a score"),
     ],

@@ -7,7 +7,7 @@ function drawFront() {
     split = state.split;
   const placed = data.networks.map((network) => ({ network, at: on(network, split) })).filter(({ at }) => at);
   const view = frontView(placed);
-  const more = data.problem.more_is_better ? "" : " (less is better)";
+  const more = data.problem.more_is_better ? "" : " (minimised)";
   const drawn = chart(container, {
     x: { ...view.x, label: `multiply-adds, % of ${data.largest} (${whole(data.problem.largest)})` },
     y: { ...view.y, label: data.problem.metric.replaceAll("_", " ") + more },
