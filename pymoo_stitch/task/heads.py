@@ -36,7 +36,7 @@ class ClassMap(nn.Module):
     def __init__(self, classes: Sequence[int | Sequence[int]]):
         super().__init__()
         try:
-            groups = [[int(c) for c in ([group] if isinstance(group, int) else group)] for group in classes]
+            groups = [[int(member) for member in np.atleast_1d(group)] for group in classes]
         except (TypeError, ValueError):
             raise TypeError(f"a class map is made of the numbers of classes, but is {classes!r}.") from None
         members = [member for group in groups for member in group]
