@@ -6,6 +6,7 @@ that done for every subnetwork, on the calibration split."""
 from collections.abc import Sequence
 from typing import Protocol
 
+import numpy as np
 import torch
 from torch import nn
 
