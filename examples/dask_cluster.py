@@ -1,4 +1,4 @@
-"""Search on a cluster: workers on this machine, or those of a scheduler that is there.
+"""Search on a cluster: workers on this machine, or those of an existing scheduler.
 
 python examples/dask_cluster.py
 python examples/dask_cluster.py --scheduler tcp://head:8786 --budget 20000

@@ -15,7 +15,7 @@ from pymoo_stitch.algorithms import LKGOMEA
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--budget", type=int, default=500, help="evaluations (default: %(default)s)")
 parser.add_argument("--output", default="network.pt2", help="the file (default: %(default)s)")
-parser.add_argument("--retrain", type=int, default=0, help="train its stitches on so many images (default: none)")
+parser.add_argument("--retrain", type=int, default=0, help="train its stitches on this many images (default: none)")
 arguments = parser.parse_args()
 
 problem = get_problem("digits")

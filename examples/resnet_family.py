@@ -1,4 +1,5 @@
-"""A family of networks in stages, fitted and fine-tuned together on handwritten digits; all of it evaluated, no search.
+"""A family of networks in stages, fitted and fine-tuned together on handwritten digits; all members evaluated, without
+a search.
 
 python examples/resnet_family.py
 """

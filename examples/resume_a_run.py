@@ -1,4 +1,4 @@
-"""A run that survives: every evaluation is in its journal, and the same call goes on where it was.
+"""A run that survives a crash: every evaluation is in its journal, and the same call continues it.
 
 python examples/resume_a_run.py               then press Ctrl-C, or kill it,
 python examples/resume_a_run.py               and see it go on

@@ -1,4 +1,4 @@
-"""A family of timm models: many networks between the few that there are, in one module, chosen by a budget.
+"""A family of timm models: many members between a few anchors, in one module, chosen by cost.
 
 python examples/timm_family.py --pretrained --images folder/of/images
 python examples/timm_family.py swin_tiny_patch4_window7_224 swin_small_patch4_window7_224 swin_base_patch4_window7_224
@@ -41,4 +41,4 @@ for part in (1.0, 0.5, 0.25, 0.1):
     with torch.inference_mode():
         output = network(image)
     cost = family.costs[network.selected]
-    print(f"with {part:.0%} of the cost: network {network.selected}, {cost:,} multiply-adds, class {output.argmax()}")
+    print(f"with {part:.0%} of the cost: member {network.selected}, {cost:,} multiply-adds, class {output.argmax()}")

@@ -97,7 +97,7 @@ def parse_options(name: str | os.PathLike, texts: Iterable[str]) -> dict[str, An
 
 
 def source_of(name: str | os.PathLike) -> Source | None:
-    """What the source code of a problem says about it, without running it; None if that cannot be seen there. A
+    """What the source code of a problem says about it, without running it; None if that cannot be seen there. Raises a
     ValueError or FileNotFoundError if there is no such problem."""
     text = os.fspath(name)
     if text in PROBLEMS:
@@ -176,8 +176,8 @@ def _parameters(function: Callable) -> dict[str, Parameter]:
 
 
 def _types(name: str, function: Callable, key: str) -> tuple[type, ...]:
-    """The types an option may have, by its annotation; none if it has no annotation. A ValueError if there is no such
-    option."""
+    """The types an option may have, by its annotation; none if it has no annotation. Raises a ValueError if there is no
+    such option."""
     parameters = _parameters(function)
     more = next((p for p in parameters.values() if p.kind is Parameter.VAR_KEYWORD), None)
     found = parameters.get(key, more)
@@ -231,7 +231,7 @@ def _check_complete(name: str, function: Callable, options: dict[str, Any]) -> N
 
 
 def _checked(name: str, function: Callable, key: str, value: Any) -> Any:
-    """The value, text as a path where a path is meant. A ValueError unless it is of the annotated type."""
+    """The value, text as a path where a path is meant. Raises a ValueError unless it is of the annotated type."""
     allowed = _types(name, function, key) or tuple(_READERS)
     if isinstance(value, os.PathLike) and not isinstance(value, Path):
         value = Path(value)

@@ -64,7 +64,7 @@ def problem(
     options = dict(zip(SPLITS, given, strict=True))
     for option, count in given.items():
         if count < 1:
-            raise ValueError(f"{option} is a number of images, at least 1, but is {count}.")
+            raise ValueError(f"{option} must be a number of images, at least 1, but is {count}.")
     if not data.is_dir():
         raise FileNotFoundError(
             f"there is no folder {data} to read the networks and images of CIFAR-10 from. {IMAGES_FROM}; "

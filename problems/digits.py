@@ -53,7 +53,7 @@ def problem(*, seed: int = 0, supernet: Path | None = None) -> StitchProblem:
     :param supernet: a file from `Supernet.save` to use instead.
     """
     if not 0 <= seed < 2**63:
-        raise ValueError(f"the seed is a whole number from 0 on, below 2^63, but is {seed}.")
+        raise ValueError(f"the seed must be a whole number from 0 on, below 2^63, but is {seed}.")
     data: dict[str, Any] = splits()
     if supernet:
         joined = supernets.given(supernet, NETWORKS, (1, 8, 8), len(CLASSES))

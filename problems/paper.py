@@ -24,7 +24,7 @@ def fit_options(method: str, *, samples: int, lr: float, batch_size: int, seed: 
 def check_counts(**counts: int) -> None:
     for name, value in counts.items():
         if value < 1:
-            raise ValueError(f"{name} is at least 1, but is {value}.")
+            raise ValueError(f"{name} must be at least 1, but is {value}.")
 
 
 @contextmanager

@@ -67,8 +67,8 @@ _REMEDY = "Name a writable folder in the environment variable PYMOO_STITCH_CACHE
 
 
 def given(path: Path, networks: Iterable[str], input_shape: tuple[int, ...], classes: int) -> Supernet:
-    """The supernet in a file. A ValueError unless it is one of these networks, for images of this shape and this many
-    classes."""
+    """The supernet in a file. Raises a ValueError unless it is a supernet of these networks, for images of this shape
+    and this many classes."""
     supernet = Supernet.load(path)
     expected = tuple(networks), tuple(input_shape), classes
     found = tuple(n.name for n in supernet.networks), supernet.input_shape, supernet.networks[0].output_shape[0]

@@ -81,7 +81,7 @@ class StitchProblem(Problem):
         if not isinstance(task, Task):
             raise TypeError(f"the data and the metric are given as a Task, not as {type(task).__name__}.")
         if min_accuracy is not None and not 0 <= min_accuracy <= 1:
-            raise ValueError(f"min_accuracy is a fraction of 1, but is {min_accuracy}.")
+            raise ValueError(f"min_accuracy must be between 0 and 1, but is {min_accuracy}.")
         super().__init__(
             n_var=space.n_var, n_obj=2, n_ieq_constr=0 if min_accuracy is None else 1, xl=0, xu=1, vtype=bool
         )

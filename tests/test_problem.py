@@ -139,7 +139,7 @@ def test_another_metric_as_objective(pair, task):
     out = problem.evaluate(sample(problem, 4), return_as_dictionary=True)
     np.testing.assert_array_equal(out["F"][:, 1], out["cross_entropy"])
     assert "accuracy" in out
-    with pytest.raises(ValueError, match="cross_entropy is none"):
+    with pytest.raises(ValueError, match="cross_entropy is minimised"):
         StitchProblem(pair, problem.task, min_accuracy=0.5)
 
 
@@ -344,7 +344,7 @@ def test_unknown_keywords_are_rejected(pair, task):
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"min_accuracy": 50}, ValueError, "part of 1, but is 50"),
+        ({"min_accuracy": 50}, ValueError, "between 0 and 1, but is 50"),
         ({"split": "holdout"}, ValueError, "no 'holdout' split"),
         ({"batch_size": 0}, ValueError, "batch_size must be a whole number"),
         ({"memory": 100}, ValueError, "but memory=100"),

@@ -67,7 +67,7 @@ class Asynchronous(Algorithm):
         :param pop_size: by default as large as the budget allows, see the algorithm.
         :param runner: where evaluations happen; by default where the evaluator says, or one after the other in this
             process.
-        :param threshold: a `Threshold`, None, or "auto", which gives stitch problems one and others none.
+        :param threshold: a `Threshold`, None, or "auto": one for stitch problems, none for others.
         :param n_pending: how many evaluations are requested at a time, however many workers there are; by default
             `pop_size`.
         :param screen: "auto", which screens proposals where the problem has what that needs, or None.
@@ -78,9 +78,9 @@ class Asynchronous(Algorithm):
         check_options(type(self), options)
         for name, value, least in (("pop_size", pop_size, 2), ("n_pending", n_pending, 1)):
             if value is not None and value < least:
-                raise ValueError(f"{name} is at least {least}, but is {value}.")
+                raise ValueError(f"{name} must be at least {least}, but is {value}.")
         if screen not in ("auto", None):
-            raise ValueError(f"screen is 'auto' or None, but is {screen!r}.")
+            raise ValueError(f"screen must be 'auto' or None, but is {screen!r}.")
         check_runner(runner)
         super().__init__(**({"evaluator": Evaluations(), "output": SearchOutput()} | options))
         self.pop_size, self.n_pending = pop_size, n_pending

@@ -158,8 +158,8 @@ class LKGOMEA(GOMEA):
     True
 
     The neighbourhood is the k nearest by Hamming distance, k = ⌈n/m⌉ with m drawn again from 1 to n/c. It changes
-    quickly: within a GOM, both are found again after every n_var/4 evaluations, and subsets that were tried are left
-    out.
+    quickly: within a GOM, neighbourhood and linkage are found again after every n_var/4 evaluations, and subsets that
+    were tried are left out.
     """
 
     def __init__(self, *, c: int | None = None, **options: Any):
@@ -169,7 +169,7 @@ class LKGOMEA(GOMEA):
         """
         super().__init__(**options)
         if c is not None and c < 1:
-            raise ValueError(f"c, the size of the smallest neighbourhoods, is at least 1, but is {c}.")
+            raise ValueError(f"c, the size of the smallest neighbourhoods, must be at least 1, but is {c}.")
         self.c = c
 
     def _next(self, loop: int) -> np.ndarray | None:

@@ -166,8 +166,7 @@ class Loops(Asynchronous):
         return known - self._renewed_at >= KNOWN and self._is_stagnant()
 
     def _renew(self, i: int) -> bool:
-        """Let individual i begin again with a mutated member of the archive, where that is wanted and something new is
-        found."""
+        """Restart individual i from a mutated member of the archive, if `renew` is set and something new is found."""
         elite = self.archive.front(self.slack)
         if not self.renew or i >= self.pop_size or not len(elite):
             return False

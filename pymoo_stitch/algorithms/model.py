@@ -115,7 +115,7 @@ class ErrorModel:
     # ---- fitting
 
     def _fit(self) -> None:
-        """Bring the fit up to date, by the steps that a model has taken which was asked after every evaluation."""
+        """Bring the fit up to date, by the same steps as a model that was asked after every evaluation."""
         steps, tuned, at = [], self._tuned, self._fitted
         while (at := at + max(10, at // 40) if at else LEAST) <= self._n:
             steps.append(at)
@@ -160,7 +160,7 @@ class ErrorModel:
                 self._coefficients = solve_triangular(factor, whitened, lower=True, trans=1, check_finite=False)
 
     def _held(self) -> np.ndarray:
-        """Which evaluations the process holds: the newest, and of the others those of least error."""
+        """The evaluations that the Gaussian process holds: the newest, and of the others those with the least error."""
         n = self._fitted
         if n <= POINTS:
             return np.arange(n)
@@ -177,7 +177,7 @@ class ErrorModel:
         return np.column_stack([np.ones(len(bits)), bits, np.asarray(costs) / self._scale])
 
     def _linear(self, bits: np.ndarray, costs: np.ndarray) -> np.ndarray:
-        """What the regression says of the logarithm."""
+        """The regression's prediction of the logarithm."""
         return self._features(bits, costs) @ self._weights
 
     def _covariances(self, bits: np.ndarray) -> np.ndarray:

@@ -55,8 +55,8 @@ def nsga2(*, pop_size: int | None = None, threshold: Choice = None, **options: A
     True
 
     :param pop_size: by default 50, and 100 beyond 1,000 evaluations.
-    :param threshold: none by default; a `Threshold`, or "auto", which gives stitch problems the one that our algorithms
-        have. What does not meet it at the end is infeasible: if nothing does, the result is empty.
+    :param threshold: none by default; a `Threshold`, or "auto": for stitch problems, the one that our algorithms have.
+        What does not meet it at the end is infeasible: if nothing does, the result is empty.
     :param options: anything pymoo's `NSGA2` takes.
     """
     check_options(NSGA2, options)

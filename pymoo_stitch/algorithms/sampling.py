@@ -20,7 +20,7 @@ class BinarySampling(Sampling):
     def __init__(self, p: float = 0.5, n_choices: int = 0, first: np.ndarray | None = None):
         super().__init__()
         if not 0 <= p <= 1:
-            raise ValueError(f"p is the density of ones, between 0 and 1, but is {p}.")
+            raise ValueError(f"p, the density of ones, must be between 0 and 1, but is {p}.")
         self.p, self.n_choices, self.first = p, n_choices, first
 
     def _do(

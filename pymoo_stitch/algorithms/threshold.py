@@ -31,12 +31,12 @@ class Threshold:
     def __post_init__(self) -> None:
         if not 0 < self.final <= 1:
             raise ValueError(
-                f"final is an accuracy above 0 and at most 1, but is {self.final}. Use None for no threshold."
+                f"final must be an accuracy above 0 and at most 1, but is {self.final}. Use None for no threshold."
             )
         if not 0 <= self.until <= 1:
-            raise ValueError(f"until is a fraction of the budget, between 0 and 1, but is {self.until}.")
+            raise ValueError(f"until must be a fraction of the budget, between 0 and 1, but is {self.until}.")
         if self.budget is not None and self.budget < 1:
-            raise ValueError(f"budget is a number of evaluations, at least 1, but is {self.budget}.")
+            raise ValueError(f"budget must be a number of evaluations, at least 1, but is {self.budget}.")
 
     def slack(self, progress: float) -> float:
         """The violation that is tolerated when this fraction of the budget is used."""
@@ -64,7 +64,7 @@ class Annealing:
             accuracy = getattr(problem, "min_accuracy", 0)
             threshold = Threshold(final=0.5 if accuracy is None else accuracy) if accuracy != 0 else None
         if not isinstance(threshold, Threshold | None):
-            raise TypeError(f"threshold is a Threshold, None or 'auto', but is {threshold!r}.")
+            raise TypeError(f"threshold must be a Threshold, None or 'auto', but is {threshold!r}.")
         if threshold is not None and problem.n_obj < 2:
             raise ValueError(
                 "a threshold reads the accuracy from the second objective, but the problem has only one objective. Use "

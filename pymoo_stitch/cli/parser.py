@@ -10,7 +10,7 @@ from ..util.words import did_you_mean
 
 
 class _Parser(argparse.ArgumentParser):
-    """Refuses what it does not know with the nearest option or command that there is, and the usage of this command."""
+    """Refuses unknown options and commands, with the nearest known one and the usage of this command."""
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
         self._given = sys.argv[1:] if args is None else list(args)

@@ -369,7 +369,7 @@ class Evaluations(Evaluator):
     def _committed(
         self, request: _Request, out: Result, threshold: float | None, notes: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """A result that is in the journal: what was replayed from there, or what is committed to it now."""
+        """A result that is in the journal now: either replayed from there, or just committed to it."""
         if self._replay:
             result = self._checked(self._replay.take(request.number, request.x))
             self.replayed += 1

@@ -1,7 +1,7 @@
 """Networks of one design, stitched fast-to-slow ([SN]).
 
-In: networks of different size. Out: a `Family`, the list of all stitched networks by cost, and a `Switchable` module
-that is any of these.
+In: networks of different size. Out: a `Family`, the list of these and of all stitched ones by cost, and a `Switchable`
+module that is any of its members.
 
 May import: `util`, `network`, `stitches`, `supernet`.
 """

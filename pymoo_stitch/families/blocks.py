@@ -28,7 +28,7 @@ def stages(network: Network, names: Sequence[str] | None = None) -> list[Stage]:
 
     A block is a numbered module (`blocks.3`, `layer1.0`, `encoder_layer_5`) whose last tap is a cut while other
     tensors in it are not: something runs beside the main stream and rejoins it. Of modules inside one another the
-    innermost is the block. A ValueError if there is none.
+    innermost is the block. Raises a ValueError if there is none.
 
     :param names: the modules that are blocks, in their order, where they are not numbered or not residual; the only
         condition is that each ends in a cut."""

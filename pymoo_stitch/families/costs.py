@@ -16,7 +16,7 @@ from ..supernet import Subnetwork
 def fvcore_cost(subnetwork: Subnetwork) -> int:
     """The cost of a subnetwork for one sample as fvcore's `FlopCountAnalysis` counts: multiply-adds, and besides for
     each value that a layer, group or instance norm reads 5 (4 if it has no weight), a batch norm 2 (1), an adaptive
-    average pooling 1; for each value that a bilinear interpolation or a grid sampler gives 4, a nearest one 1.
+    average pooling 1; for each value that a bilinear interpolation or a grid sampler returns 4, a nearest one 1.
 
     One difference: attention as a single operator, of which fvcore knows nothing, is counted as the two
     matrix products that it stands for."""

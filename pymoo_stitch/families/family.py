@@ -1,8 +1,8 @@
 """Families ([SN]): networks of one design and different size, stitched fast-to-slow at the ends of their blocks, and
-the list of the resulting networks.
+the list of its members.
 
-A family is a supernet with particular links. What it adds is the list: few enough networks to evaluate them all, in
-the order of their cost, from which one is selected by a number."""
+A family is a supernet with particular links. What it adds is the list: few enough members to evaluate them all, in the
+order of their cost, each selected by a number."""
 
 import math
 import os
@@ -28,8 +28,9 @@ MOST = 100_000
 
 
 class Family(Space):
-    """The networks of a supernet whose links lead fast-to-slow: each network alone, an *anchor*, and all that begin in
-    one and end in a more expensive one. Networks have ids from 0, in the order of cost; of equal cost, those with fewer
+    """A supernet whose links lead fast-to-slow. Its networks are *anchors*. Its *members* are the anchors alone, and
+    all subnetworks that begin in one anchor and end in a more expensive one. Members have ids from 0, in the order of
+    cost; of equal cost, those with fewer
     stitches first, then in the order of their genotypes.
 
     >>> import timm
@@ -39,7 +40,7 @@ class Family(Space):
     ... ]
     >>> family = Family.build(models, torch.rand(1, 3, 8, 8))
     >>> family
-    Family(visiontransformer_3_0k, visiontransformer_10_5k, visiontransformer_22_7k; 17 networks)
+    Family(visiontransformer_3_0k, visiontransformer_10_5k, visiontransformer_22_7k; 17 members)
     >>> report = family.fit(torch.rand(32, 3, 8, 8), progress=False)
     >>> family[family.at_most(200_000)].module()(torch.rand(2, 3, 8, 8)).shape
     torch.Size([2, 10])
@@ -48,13 +49,13 @@ class Family(Space):
     True
 
     It is a space for `StitchProblem`, in which a genotype is an id, Gray-coded in as few bits as it takes; numbers
-    beyond the last id count back from it. So codes that differ in a bit that matters little are networks of similar
+    beyond the last id count back from it. So codes that differ in a bit that matters little select members of similar
     cost. The *open* space, with every combination of links, is the family's `supernet`.
 
-    :param supernet: whose links lead from cheaper to more expensive networks. Those of kind `identity` are not
-        stitches: they are switched on in every network that uses a stitch, where it meets them, and in no anchor.
-    :param chains: whether networks with several stitches, one after another, are listed. By default they are if some
-        link joins networks that are not neighbours in cost, as `pairs="all"` makes them.
+    :param supernet: whose links lead from cheaper to more expensive anchors. Those of kind `identity` are not
+        stitches: they are switched on in every member that uses a stitch, where it meets them, and in no anchor.
+    :param chains: whether members with several stitches, one after another, are listed. By default they are if some
+        link joins anchors that are not neighbours in cost, as `pairs="all"` makes them.
     """
 
     def __init__(self, supernet: Supernet, *, chains: bool | None = None):
@@ -67,7 +68,7 @@ class Family(Space):
         if not steps or min(steps) < 1:
             wrong = next((link for link, step in zip(_stitches(supernet), steps, strict=True) if step < 1), None)
             raise ValueError(
-                f"a family's links lead from a cheaper network to a more expensive one, but {wrong} does not."
+                f"a family's links lead from a cheaper anchor to a more expensive one, but {wrong} does not."
                 if wrong
                 else "a family needs links, and this supernet has none. Use Family.build, or family_links."
             )
@@ -99,7 +100,7 @@ class Family(Space):
 
         :param networks, example_input, normalize, output, progress: as in `Supernet.build`.
         :param window, stride, pairs, kind, blocks: as in `family_links`.
-        :param final_norm: False leaves out the norm after the last block in all networks but the anchors, as the
+        :param final_norm: False leaves out the norm after the last block in all members but the anchors, as the
             published code of [SN] does; for comparisons with it.
         """
         check_options(pairs, kind)
@@ -116,7 +117,7 @@ class Family(Space):
         return len(self.genotypes)
 
     def __getitem__(self, id: int) -> Subnetwork:
-        """The network of that id."""
+        """The member with this id."""
         return self.supernet.subnetwork(self.genotypes[self._checked(id)])
 
     def __iter__(self) -> Iterator[Subnetwork]:
@@ -124,28 +125,28 @@ class Family(Space):
 
     def _checked(self, id: int) -> int:
         if not isinstance(id, (int, np.integer)) or isinstance(id, bool) or not 0 <= id < len(self):
-            raise IndexError(f"there is no network {id!r} in this family; ids go from 0 to {len(self) - 1}.")
+            raise IndexError(f"there is no member {id!r} in this family; ids go from 0 to {len(self) - 1}.")
         return int(id)
 
     def at_most(self, multiply_adds: float) -> int:
-        """The id of the most expensive network that costs at most that."""
+        """The id of the most expensive member that costs at most this."""
         return dearest(self.costs, multiply_adds)
 
     @cached_property
     def anchors(self) -> dict[str, int]:
-        """The id of each network alone, by its name, from the cheapest to the most expensive."""
+        """The id of each anchor, by its name, from the cheapest to the most expensive."""
         alone = {name: x.tobytes() for name, x in self.supernet.references.items()}
         ids = {x.tobytes(): id for id, x in enumerate(self.genotypes)}
         return {network.name: ids[alone[network.name]] for network in _by_cost(self.supernet.networks)}
 
     @property
     def n_parameters(self) -> int:
-        """Those of all networks and all stitches."""
+        """The parameters of all anchors and all stitches."""
         stitches = sum(parameter.numel() for parameter in self.supernet.stitches.parameters())
         return stitches + sum(network.n_parameters for network in self.networks)
 
     def module(self, ids: Iterable[int] | None = None, device: torch.device | str | None = None) -> Switchable:
-        """One module that is any of the networks, all by default: see `Switchable`."""
+        """One module that is any of these members, all by default: see `Switchable`."""
         if not self.is_fitted:
             warnings.warn("no stitch of this family has been fitted: call family.fit(images) first.", stacklevel=2)
         chosen = range(len(self)) if ids is None else [self._checked(id) for id in ids]
@@ -164,15 +165,15 @@ class Family(Space):
 
     def fit(self, images: Any, **options: Any) -> FitReport:
         """Fit the stitches, by default by least squares: `Supernet.fit`. The degree to which variance is restored is
-        chosen on the listed networks."""
+        chosen on the members."""
         return self.supernet.fit(images, **{"genotypes": self.genotypes} | options)
 
     def finetune(self, images: Any, **options: Any) -> FitReport:
-        """[SN]: train all stitches together, at each step in one of the listed networks, taught by the most expensive
+        """[SN]: train all stitches together, at each step in one of the members, taught by the most expensive
         anchor as it was before.
 
         :param images: as in `Supernet.fit`.
-        :param options: those of `fitting.finetune`, lr being 1e-3; `networks=0.1` trains the networks too.
+        :param options: those of `fitting.finetune`, lr being 1e-3; `networks=0.1` trains the anchors too.
         """
         teacher = self.genotypes[list(self.anchors.values())[-1]]
         return self.supernet.finetune(images, **{"genotypes": self.genotypes, "teacher": teacher, "lr": 1e-3} | options)
@@ -190,7 +191,7 @@ class Family(Space):
 
     @cached_property
     def codes(self) -> np.ndarray:  # type: ignore[override]  # an attribute elsewhere
-        """The genotype of each network in this space: row i is the Gray code of id i, most significant bit first."""
+        """The genotype of each member in this space: row i is the Gray code of id i, most significant bit first."""
         ids = np.arange(len(self))
         return ((ids ^ (ids >> 1))[:, None] >> np.arange(self.n_var)[::-1] & 1).astype(bool)
 
@@ -208,7 +209,7 @@ class Family(Space):
         return number if number < len(self) else 2 * len(self) - 1 - number
 
     def subnetwork(self, x: Sequence[bool] | np.ndarray) -> Subnetwork:
-        """The network that a genotype of this space stands for."""
+        """The member that a genotype of this space stands for."""
         return self[self.id(x)]
 
     def active(self, x: Sequence[bool] | np.ndarray) -> np.ndarray:
@@ -221,24 +222,24 @@ class Family(Space):
         return {name: self.codes[id] for name, id in self.anchors.items()}
 
     def one_stitch(self) -> np.ndarray:
-        """The genotypes of the listed networks with exactly one stitch, those of kind `identity` not counted."""
+        """The genotypes of the members with exactly one stitch, those of kind `identity` not counted."""
         counts = np.array([sum(link.kind != "identity" for link in subnetwork.links) for subnetwork in self])
         return self.codes[counts == 1]
 
     def digest(self) -> str:
-        """A name for what the networks of this family compute, weights included, and for their order."""
+        """A name for what the members of this family compute, weights included, and for their order."""
         return digest([np.packbits(self.genotypes, axis=1), self.supernet.digest()], size=32)
 
     # --------------------------------------------------------------------------------------------------------- printing
 
     def __str__(self) -> str:
-        """A table of all networks, and what they take together."""
-        rows = [["id", "multiply-adds", "network"]]
+        """A table of all members, and what they take together."""
+        rows = [["id", "multiply-adds", "member"]]
         rows += [[f"{id}", f"{subnetwork.cost:,}", _route(subnetwork)] for id, subnetwork in enumerate(self)]
         n_stitches = len({link.stitch for link in _stitches(self.supernet)})
         return "\n".join(
             [
-                f"Family of {len(self.networks)} networks and {n_stitches} stitches: {len(self)} networks in "
+                f"Family of {len(self.networks)} anchors and {n_stitches} stitches: {len(self)} members in "
                 f"{self.n_parameters:,} parameters",
                 "",
                 *table(rows),
@@ -246,7 +247,7 @@ class Family(Space):
         )
 
     def __repr__(self) -> str:
-        return f"Family({', '.join(network.name for network in self.networks)}; {len(self)} networks)"
+        return f"Family({', '.join(network.name for network in self.networks)}; {len(self)} members)"
 
 
 def _route(subnetwork: Subnetwork) -> str:
@@ -259,7 +260,7 @@ def _route(subnetwork: Subnetwork) -> str:
 
 
 def _listed(supernet: Supernet, chains: bool) -> list[Subnetwork]:
-    """Each network alone, and for each set of links all of which can be in use together, or for each single link that
+    """Each anchor alone, and for each set of links all of which can be in use together, or for each single link that
     can be, the subnetwork that uses these and no others; that of a whole set is found by adding its links one by one,
     from the output backwards."""
     order = supernet.switch_places()
@@ -273,7 +274,7 @@ def _listed(supernet: Supernet, chains: bool) -> list[Subnetwork]:
         found.append(supernet.subnetwork(x | around & supernet.subnetwork(x | around).active) if used else plain)
         if len(found) > MOST:
             raise ValueError(
-                f"this supernet has more than {MOST:,} networks, too many to list. Use chains=False, a smaller window, "
+                f"this family has more than {MOST:,} members, too many to list. Use chains=False, a smaller window, "
                 "a larger stride, or search it: StitchProblem(supernet, task)."
             )
         if used and not chains:

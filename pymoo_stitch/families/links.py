@@ -1,4 +1,4 @@
-"""Which blocks of a family's networks are joined ([SN])."""
+"""Which blocks of a family's anchors are joined ([SN])."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import combinations, pairwise
@@ -24,7 +24,7 @@ def family_links(
     kind: str = "linear",
     blocks: Mapping[str, Sequence[str]] | None = None,
 ) -> list[Link]:
-    """[SN]: links from the ends of a cheaper network's blocks to what the blocks of a more expensive one read.
+    """[SN]: links from the ends of a cheaper anchor's blocks to what the blocks of a more expensive one read.
 
     Networks of one stage and equal depth: windows of `window` blocks at every `stride`-th block; each block of a window
     is joined with each other of the same window, those of one window share a stitch, and two blocks that are in several
@@ -33,7 +33,7 @@ def family_links(
     block ⌊i·L₁/L₂⌋ of the cheaper one, if that is an earlier one; links from one block share a stitch.
 
     :param networks: of the same number of stages, alike in layout and size.
-    :param pairs: `"neighbours"`: each network with the next more expensive one. `"all"`: with every more expensive one.
+    :param pairs: `"neighbours"`: each anchor with the next more expensive one. `"all"`: with every more expensive one.
     :param kind: what the stitches are made of.
     :param blocks: for networks whose blocks are not found, the names of the modules that are blocks, by the network's
         name: see `families.stages`.
@@ -41,7 +41,7 @@ def family_links(
     check_options(pairs, kind)
     for name, value in (("window", window), ("stride", stride)):
         if not isinstance(value, int) or value < 1:
-            raise ValueError(f"{name} is a number of blocks, at least 1, but is {value!r}.")
+            raise ValueError(f"{name} must be a number of blocks, at least 1, but is {value!r}.")
     if len(networks) < 2:
         raise ValueError(f"a family joins two or more networks, but {len(networks)} is given.")
     if unknown := set(blocks or ()) - {network.name for network in networks}:

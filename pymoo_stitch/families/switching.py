@@ -66,13 +66,13 @@ class Switchable(nn.Module):
     def select(self, id: int) -> "Switchable":
         """Run this subnetwork from now on."""
         if isinstance(id, bool) or id not in self._subnetworks:
-            raise KeyError(f"there is no network {id!r} in this module; choose from {_some(self.ids)}.")
+            raise KeyError(f"there is no subnetwork {id!r} in this module; choose from {_some(self.ids)}.")
         self._selected = id
         self._program()
         return self
 
     def at_most(self, multiply_adds: float) -> "Switchable":
-        """Run the most expensive subnetwork that costs at most that from now on."""
+        """Run the most expensive subnetwork that costs at most this from now on."""
         return self.select(self.ids[dearest(self.costs, multiply_adds)])
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -91,16 +91,18 @@ class Switchable(nn.Module):
 
     def __repr__(self) -> str:
         cost = self._subnetworks[self._selected].cost
-        return f"Switchable({len(self.ids)} networks; {self._selected} selected, {cost:,} multiply-adds)"
+        return f"Switchable({len(self.ids)} subnetworks; {self._selected} selected, {cost:,} multiply-adds)"
 
 
 def dearest(costs: Sequence[int] | np.ndarray, multiply_adds: float) -> int:
     """The position, in a sorted list of costs, of the last one of at most this many multiply-adds."""
     if not isinstance(multiply_adds, Real) or isinstance(multiply_adds, bool):
-        raise TypeError(f"a budget is a number of multiply-adds, such as 3e9, not {multiply_adds!r}.")
+        raise TypeError(f"a cost is a number of multiply-adds, such as 3e9, not {multiply_adds!r}.")
     place = int(np.searchsorted(costs, multiply_adds, side="right")) - 1
     if place < 0 or math.isnan(multiply_adds):
-        raise ValueError(f"no network costs at most {multiply_adds:,} multiply-adds; the cheapest costs {costs[0]:,}.")
+        raise ValueError(
+            f"no subnetwork costs at most {multiply_adds:,} multiply-adds; the cheapest costs {costs[0]:,}."
+        )
     return place
 
 

@@ -1,4 +1,4 @@
-"""Batches of images to fit on, from whatever a user gives."""
+"""Batches of images to fit on, from whatever a user passes."""
 
 import warnings
 from collections.abc import Iterator, Sequence
@@ -25,7 +25,7 @@ Batch = tuple[torch.Tensor, torch.Tensor | None]
 
 
 class Data:
-    """Batches of images on a device, from whatever a user gives, with some kept back and a progress bar.
+    """Batches of images on a device, from whatever a user passes, with some kept back and a progress bar.
 
     Of a dataset, images all over it are kept back; of batches, every eighth image until there are enough. Without
     `samples` there is one pass in the order given; with it a dataset is shuffled, and shown again until that many

@@ -69,9 +69,9 @@ def least_squares(
     :param genotypes: the subnetworks to choose the degree by, instead of random ones.
     """
     if restore is not None and not 0 <= restore <= 1:
-        raise ValueError(f"restore is a degree from 0 (plain least squares) to 1, but is {restore}.")
+        raise ValueError(f"restore must be a degree from 0 (plain least squares) to 1, but is {restore}.")
     if ridge is not None and not ridge >= 0:
-        raise ValueError(f"ridge is a fraction of the mean variance of a tap, such as 1e-3, but is {ridge}.")
+        raise ValueError(f"ridge must be a fraction of the mean variance of a tap, such as 1e-3, but is {ridge}.")
     if genotypes is not None and not len(genotypes):
         raise ValueError("genotypes is empty, so that no degree can be chosen. Omit it, or give restore.")
     if positions is not None and positions < 1:

@@ -114,7 +114,7 @@ def finetune(
     """
     warn_of_mixed_inputs(supernet)
     if isinstance(networks, bool) or networks < 0:
-        raise ValueError(f"networks is a fraction of lr, such as 0.1, but is {networks}.")
+        raise ValueError(f"networks must be a fraction of lr, such as 0.1, but is {networks}.")
     device = torch.device(device or "cpu")
     lessons = _Lessons(supernet, teacher, labels, distillation, device)
     execution = Execution(supernet, device, learning=True) if networks else lessons.execution

@@ -105,7 +105,7 @@ def compose(
     :param options: those of `search_chains` but `start`.
     """
     if count < 1:
-        raise ValueError(f"count is how many networks are made, 1 or more, but is {count}.")
+        raise ValueError(f"count, the number of networks to make, must be at least 1, but is {count}.")
     if head is not None and not isinstance(head, nn.Module):
         raise TypeError(
             f"without labels a head is a module, such as a ClassMap, not {head!r}. Fitted heads: Task(head=…)."

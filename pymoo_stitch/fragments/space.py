@@ -46,7 +46,9 @@ class ChainSpace(Space):
         longest = max(len(pool[network.name]) for network in pool.networks)
         length = max(16, longest) if length is None else length
         if candidates < 0:
-            raise ValueError(f"candidates is how many jumps lead from each fragment, 0 or more, but is {candidates}.")
+            raise ValueError(
+                f"candidates, the number of jumps from each fragment, must be at least 0, but is {candidates}."
+            )
         if length < longest:
             raise ValueError(
                 f"length is {length}, but a network of the pool, which is a chain too, has {longest} fragments."
@@ -59,7 +61,7 @@ class ChainSpace(Space):
                 "first of each pair: [chain for chain, score in search_chains(pool)]."
             )
         if any(chain.space is not pool for chain in include):
-            raise ValueError("a chain to include is of another pool.")
+            raise ValueError("a chain to include belongs to another pool; build it from this one.")
         wanted = {pair for chain in include for pair in _jumps(chain)}
         self.jumps: tuple[tuple[Fragment, Fragment], ...] = tuple(
             (fragment, target)

@@ -141,7 +141,7 @@ def unique_name(name: str, taken: Container[str]) -> str:
 
 
 class _OutputError(ValueError):
-    """The module ran, but returned no main output."""
+    """Raised if the module ran, but returned no main output."""
 
 
 class _Main(nn.Module):

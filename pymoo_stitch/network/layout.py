@@ -184,7 +184,7 @@ class Rule(NamedTuple):
 
 RULES = (
     Rule(
-        "a batch folded into another dimension gives rows of tokens, or is not followed",
+        "a batch folded into another dimension makes rows of tokens, or is not followed",
         "LeViT",
         lambda s: s.folded,
         lambda s: _Inner.ROWS if s.makes_rows() else None,
@@ -193,13 +193,13 @@ RULES = (
     Rule("the parts of a tensor are as the whole", "gMLP", lambda s: s.several, lambda s: s.source),
     # ------------------------------------------------------------------------------------ convolutions and their like
     Rule(
-        "a convolution over attention maps or unfolded patches gives no image",
+        "a convolution over attention maps or unfolded patches does not make an image",
         "MobileViTv2",
         lambda s: s.on_image and (s.source is _Inner.OTHER or (s.unsure and s.rank == 3 and not s.is_grid(1))),
         _Inner.OTHER,
     ),
     Rule(
-        "any other convolution, or a pooling, gives an image",
+        "any other convolution, or a pooling, makes an image",
         "CoAtNet",
         lambda s: s.on_image,
         lambda s: _OF_CONVOLUTIONS.get(s.rank),
@@ -218,13 +218,13 @@ RULES = (
         lambda s: s.source,
     ),
     Rule(
-        "a linear layer after attention gives tokens",
+        "a linear layer after attention makes tokens",
         "ViT",
         lambda s: s.on_last and s.source is None and s.rank == 2,
         _Step.tokens,
     ),
     Rule(
-        "a linear layer or a norm gives an image where positions have its proportions",
+        "a linear layer or a norm makes an image where positions have its proportions",
         "Swin",
         lambda s: s.on_last and s.unsure and s.is_grid(0),
         Layout.IMAGE_LAST,

@@ -97,8 +97,9 @@ FRESH = {
 
 
 def lookup(op: str) -> Callable[..., Any]:
-    """The function behind an operator's name; a ValueError for a name that is not allowed. Views become what also takes
-    a tensor that does not lie in memory as it did in its network: after a stitch, channels may be last."""
+    """The function behind an operator's name; raises a ValueError for a name that is not allowed. Views become
+    operators that also take a tensor with another memory layout than in its network: after a stitch, channels may be
+    last."""
     if op == GETITEM:
         return operator.getitem
     if op not in OPERATORS:

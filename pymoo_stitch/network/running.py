@@ -13,7 +13,7 @@ from .operators import lookup
 def outputs_of(
     network: Network, tensor: torch.Tensor, *, nodes: Sequence[Node] | None = None, given: str = INPUT
 ) -> Iterator[tuple[str, torch.Tensor]]:
-    """The name of each node of a network, in their order, and what it gives; kept until the last that reads it is done.
+    """The name of each node of a network, in their order, and its output, which is kept until its last reader is done.
 
     :param tensor: a batch of images, or what stands for
     :param given: another tensor than the input.
@@ -35,6 +35,6 @@ def outputs_of(
 def output_of(
     node: Node, read: Callable[[str], torch.Tensor], weights: Mapping[str, torch.Tensor], images: torch.Tensor
 ) -> torch.Tensor:
-    """What a node gives, on the device of the images."""
+    """The output of a node, on the device of the images."""
     resolve = resolver(read, weights.__getitem__, lambda multiple: multiple * len(images), images.device)
     return lookup(node.op)(*substitute(node.args, resolve), **substitute(node.kwargs, resolve))

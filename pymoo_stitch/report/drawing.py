@@ -225,7 +225,7 @@ def _block_width(layout: _Layout, i: int) -> float:
 
 
 def _place_rest(layout: _Layout, name: str) -> None:
-    """An outline for the end of a lane that is left out, as far as the longest lane."""
+    """An outline for the unused end of a lane, as far as the longest lane."""
     start = layout.ends[name] + _GAP
     layout.ends[name] = max(start + _UNUSED, *layout.ends.values())
     layout.unused[name].append((start, layout.ends[name]))

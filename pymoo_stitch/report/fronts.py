@@ -110,7 +110,7 @@ def _check_metric_and_floor(metric: str, floor: float | None) -> None:
     if metric not in METRICS:
         raise ValueError(f"there is no metric {metric!r}; use one of {', '.join(METRICS)}.")
     if floor is not None and not math.isfinite(floor):
-        raise ValueError(f"floor is a value of the metric, but is {floor}; omit it to have it chosen.")
+        raise ValueError(f"floor must be a value of the metric, but is {floor}; omit it to have it chosen.")
 
 
 def _checked_panels(

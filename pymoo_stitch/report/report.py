@@ -41,10 +41,10 @@ class NothingToRecommendError(ValueError):
 class Report:
     """Runs of one problem, by any algorithms and with any seeds, and what can be taken from them.
 
-    Searches see one split, as a rule "validation", and what looks best there had luck with its images. So their fronts,
-    and what is within a standard error of these, are evaluated again on the selection split, where one chooses; the
-    test split is only reported. Whatever an algorithm's runs have found together is its front: the non-dominated ones
-    of all their evaluations.
+    Searches see one split, as a rule "validation", and what looks best there was lucky with its images. So their
+    fronts, and the networks within a standard error of these, are evaluated again on the selection split, where you
+    choose; the test split is only reported. Whatever an algorithm's runs have found together is its front: the
+    non-dominated ones of all their evaluations.
 
     >>> problem, evaluations = get_problem("digits"), Evaluations(journal="run.sqlite")
     >>> _ = minimize(problem, GOMEA(pop_size=8), ("n_evals", 20), seed=1, evaluator=evaluations)
@@ -80,7 +80,7 @@ class Report:
     ):
         runs = list(runs)
         if not runs:
-            raise ValueError("a report is about one run or more; none is given.")
+            raise ValueError("a report needs at least one run; none is given.")
         own = identity(problem)
         for run in runs:
             if found := problem_differences(run.about, problem, own):
@@ -288,7 +288,8 @@ class Report:
         return self.recommended
 
     def _nothing(self) -> str:
-        """That nothing is recommended, and which reference to use: the cheapest not distinguishable from the best."""
+        """A message that nothing is recommended, and which reference to use: the cheapest that is not distinguishable
+        from the best."""
         best, metric, split = self.best_reference, self.problem.task.metric, self.deciding
         rows = {point.name: point.measured[split].each[metric] for point in self.references}
         use = next(

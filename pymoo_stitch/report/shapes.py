@@ -118,7 +118,7 @@ class Drawing:
 
 
 def _look(shape: Shape) -> dict[str, Any]:
-    """What a shape looks like wherever it is, but for what is as by default."""
+    """The look of a shape, apart from its place, without what has its default."""
     elsewhere = ("x", "y", "width", "height", "points", "lines", "order", "hatch")
     values = ((field.name, getattr(shape, field.name), field.default) for field in fields(shape))
     return {name: value for name, value, default in values if name not in elsewhere and value != default}

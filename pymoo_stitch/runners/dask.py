@@ -117,10 +117,10 @@ class DaskRunner(Runner):
             raise ValueError("n_workers is for a cluster that DaskRunner() starts; this one has its own workers.")
         for name, value in (("n_workers", n_workers), ("per_gpu", per_gpu), ("group", group)):
             if value is not None and value < 1:
-                raise ValueError(f"{name} is at least 1, but is {value}.")
+                raise ValueError(f"{name} must be at least 1, but is {value}.")
         for name, seconds in (("time_limit", time_limit), ("connect_timeout", connect_timeout)):
             if seconds is not None and seconds <= 0:
-                raise ValueError(f"{name} is a time in seconds, but is {seconds}.")
+                raise ValueError(f"{name} must be a time in seconds, but is {seconds}.")
         if scheduler_file is not None:
             _check_scheduler_file(scheduler_file)
         self.group, self.time_limit = group, time_limit

@@ -56,7 +56,7 @@ class SimulatedRunner(Runner):
         seed: int = 0,
     ):
         if n_workers < 1:
-            raise ValueError(f"n_workers is at least 1, but is {n_workers}.")
+            raise ValueError(f"n_workers must be at least 1, but is {n_workers}.")
         self.n_workers = self.ahead = n_workers
         self.duration, self.overhead = duration, overhead
         self.clock = 0.0

@@ -66,8 +66,8 @@ class Wiring:
         return switch_at(i) if i in self.switched else i
 
     def order(self) -> list[int]:
-        """A topological order that keeps each network's own as far as the links allow. A ValueError that names a
-        cycle if there is one."""
+        """A topological order that keeps each network's own as far as the links allow. Raises a ValueError that names
+        a cycle if there is one."""
 
         def place(number: int) -> tuple[int, int]:
             return (node_of(number), 1) if is_switch(number) else (number, 0)

@@ -73,7 +73,7 @@ class Cascade:
             )
         self.thresholds = _checked_thresholds(thresholds, len(self.stages))
         if combine not in COMBINE:
-            raise ValueError(f"combine is {' or '.join(map(repr, COMBINE))}, but is {combine!r}.")
+            raise ValueError(f"combine must be {' or '.join(map(repr, COMBINE))}, but is {combine!r}.")
         self.combine = combine
         self.fractions = None if fractions is None else _checked_fractions(fractions, len(self.stages))
 

@@ -364,7 +364,7 @@ def _program(module: nn.Module, network: "Subnetwork | Cascade") -> torch.export
 def _compare(
     path: str | os.PathLike, run: Forward, expected: Sequence[tuple[torch.Tensor, torch.Tensor]], tolerance: float
 ) -> None:
-    """A ValueError unless what a file returns differs by no more than `tolerance` times the largest output."""
+    """Raise a ValueError unless what a file returns differs by no more than `tolerance` times the largest output."""
     for batch, output in expected:
         try:
             found = run(batch.clone())
@@ -442,7 +442,7 @@ def _name_batch(graph: Any) -> None:
 
 
 def _plain(about: dict[str, Any]) -> dict[str, str]:
-    """What a viewer of ONNX files shows best: a few facts as they are read."""
+    """A few facts as plain strings, which a viewer of ONNX files can show."""
     return {
         "networks": ", ".join(network["name"] for network in about["networks"]),
         "input": "{}: {}".format("×".join(map(str, about["input"]["shape"])), about["input"]["values"]),

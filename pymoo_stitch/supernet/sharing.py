@@ -100,7 +100,7 @@ class JointCosts:
 
 
 def check_one_space(subnetworks: Sequence[Subnetwork]) -> None:
-    """A TypeError or ValueError unless these are subnetworks of one space."""
+    """Raise a TypeError or ValueError unless these are subnetworks of one space."""
     for subnetwork in subnetworks:
         if not isinstance(subnetwork, Subnetwork):
             raise TypeError(f"subnetworks are expected, such as supernet.subnetwork(x), not {subnetwork!r}.")

@@ -82,7 +82,7 @@ def _separate(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 
 
 def load(path: str | os.PathLike) -> Contents:
-    """Read and check a file. A ValueError says what is wrong with it."""
+    """Read and check a file. Raises a ValueError that says what is wrong with it."""
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path} to load a supernet from.")
@@ -302,8 +302,8 @@ def _read_trained(item: Any) -> Trained | None:
 def _check_nodes(
     name: str, nodes: Sequence[Node], weights: Mapping[str, torch.Tensor], input_shape: tuple[int, ...], output: Any
 ) -> None:
-    """Every node reads what came before it and gives, without being computed, just the shape, type and cost it says
-    it does; all reach the output."""
+    """Raise a ValueError unless every node reads only what comes before it, has the shape, type and cost that the file
+    says (found without computing it), and reaches the output."""
     seen, read = {INPUT}, {output}
     for node in nodes:
         if node.name in seen:
@@ -315,7 +315,7 @@ def _check_nodes(
         seen.add(node.name)
         read.update([*node.inputs(), *node.weights()])
     if not any(node.name == output and node.sample_shape for node in nodes):
-        raise ValueError(f"network {name} has no node {output!r} that gives an output for each sample")
+        raise ValueError(f"network {name} has no node {output!r} that returns an output for each sample")
     if unread := (seen - {INPUT} | set(weights)) - read:
         raise ValueError(f"nothing in network {name} reads {min(unread)!r}")
     for batch in (1, 2, 3):

@@ -189,7 +189,7 @@ class Supernet(Space):
         else holds the former ones keeps those."""
         networks = tuple(networks)
         if storage.structure(networks, self.links) != self.structure:
-            raise ValueError("only networks of the same structure and order can replace others.")
+            raise ValueError("only networks of the same structure and order can replace its own.")
         self.networks, self._wiring = networks, Wiring(networks, self.links)
 
     def save(self, path: str | os.PathLike) -> None:

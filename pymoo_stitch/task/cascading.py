@@ -377,7 +377,7 @@ def _answers(scores: torch.Tensor, total: torch.Tensor, n_before: int, combine: 
 
 
 def _sums_up_to(each: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """The sums over the first `counts` images [n, counts, …] of statistics [n, images, …]."""
+    """For each of `counts`, the sum of the statistics [n, images, …] of the first so many images: [n, counts, …]."""
     if not len(counts):
         return np.empty((len(each), 0, *each.shape[2:]))
     parts = np.add.reduceat(each[:, : counts[-1]], np.append(0, counts[:-1]), axis=1)

@@ -264,7 +264,7 @@ class Engine:
         return [torch.cat(parts) for parts in given]
 
     def check(self, networks: Iterable[Subnetwork]) -> None:
-        """A ValueError if these need more memory side by side than there is for a batch. A subnetwork that runs
+        """Raise a ValueError if these need more memory side by side than there is for a batch. A subnetwork that runs
         through all of them may need as much."""
         needed = sum(plan.memory for network in networks for plan in self.plans([network]))
         if needed > self.memory:

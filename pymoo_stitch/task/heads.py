@@ -6,6 +6,7 @@ that done for every subnetwork, on the calibration split."""
 from collections.abc import Sequence
 from typing import Protocol
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -36,7 +37,7 @@ class ClassMap(nn.Module):
     def __init__(self, classes: Sequence[int | Sequence[int]]):
         super().__init__()
         try:
-            groups = [[int(c) for c in ([group] if isinstance(group, int) else group)] for group in classes]
+            groups = [[int(member) for member in np.atleast_1d(group)] for group in classes]
         except (TypeError, ValueError):
             raise TypeError(f"a class map is made of the numbers of classes, but is {classes!r}.") from None
         members = [member for group in groups for member in group]
@@ -71,7 +72,7 @@ class NearestNeighbours:
 
     def __init__(self, k: int = 5):
         if not isinstance(k, int) or k < 1:
-            raise ValueError(f"k is how many neighbours vote, 1 or more, but is {k!r}.")
+            raise ValueError(f"k, the number of neighbours that vote, must be at least 1, but is {k!r}.")
         self.k = k
 
     def fit(self, outputs: torch.Tensor, labels: torch.Tensor, n_classes: int) -> nn.Module:
@@ -117,7 +118,7 @@ class LinearProbe:
     def __init__(self, penalty: float = 1e-2):
         if not penalty > 0:
             raise ValueError(
-                f"penalty is a positive number, but is {penalty!r}; without it, any labels fit a few images."
+                f"penalty must be a positive number, but is {penalty!r}; without it, any labels fit a few images."
             )
         self.penalty = penalty
 

@@ -101,8 +101,8 @@ class Split:
         return None if parts[0] is None else torch.cat(parts)
 
     def check(self, networks: Sequence[Network], n_classes: int) -> None:
-        """A ValueError unless these networks can be evaluated on all of it. What is too large to be kept is checked
-        when it is read."""
+        """Raise a ValueError unless these networks can be evaluated on all of it. What is too large to be kept is
+        checked when it is read."""
         self._limits = _Limits(networks, n_classes)
         if self.name != "calibration":
             self._load()

@@ -87,7 +87,7 @@ class Task:
         return self.metrics[0]
 
     def check(self, networks: Sequence[Network]) -> None:
-        """A ValueError unless these networks can be evaluated on all splits and have as many classes as there are
+        """Raise a ValueError unless these networks can be evaluated on all splits and have as many classes as there are
         names."""
         count = self.n_classes or networks[0].output_shape[0]
         if self.classes is not None and len(self.classes) != count:

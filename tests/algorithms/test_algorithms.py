@@ -313,7 +313,7 @@ def test_options_are_checked():
     for make in (AsyncNSGA2, GOMEA, nsga2):
         with pytest.raises(TypeError, match=r"no option popsize. Did you mean pop_size\?"):
             make(popsize=3)
-    with pytest.raises(ValueError, match="pop_size is at least 2, but is 1"):
+    with pytest.raises(ValueError, match="pop_size must be at least 2, but is 1"):
         AsyncGA(pop_size=1)
     with pytest.raises(ValueError, match="Make pop_size larger"):
         GOMEA(pop_size=4, n_pending=5).setup(ZeromaxOnemax(5))

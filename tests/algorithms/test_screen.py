@@ -217,5 +217,5 @@ def test_gains_are_differences_of_hypervolumes(f, others):
 
 
 def test_options_are_checked():
-    with pytest.raises(ValueError, match="screen is 'auto' or None, but is 3"):
+    with pytest.raises(ValueError, match="screen must be 'auto' or None, but is 3"):
         AsyncNSGA2(screen=3)

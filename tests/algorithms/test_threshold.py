@@ -104,11 +104,11 @@ def test_budgets_of_terminations():
 
 
 def test_options_are_checked():
-    with pytest.raises(ValueError, match="final is an accuracy"):
+    with pytest.raises(ValueError, match="final must be an accuracy"):
         Threshold(final=0)
-    with pytest.raises(ValueError, match="until is a fraction"):
+    with pytest.raises(ValueError, match="until must be a fraction"):
         Threshold(until=1.5)
-    with pytest.raises(ValueError, match="budget is a number"):
+    with pytest.raises(ValueError, match="budget must be a number"):
         Threshold(budget=0)
     with pytest.raises(TypeError, match="a Threshold, None or 'auto'"):
         Annealing(0.5, TwoChains(5, seed=1), 10)

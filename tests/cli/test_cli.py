@@ -474,7 +474,7 @@ def test_a_journal_of_a_script(command, digits, tmp_path):
         digits.origin = origin
     code, _, errors = command("report s.sqlite")
     assert code == cli.ERROR
-    assert "does not tell its problem, which a script made" in errors
+    assert "does not name its problem, which a script made" in errors
 
 
 @pytest.mark.filterwarnings("ignore:interrupted")

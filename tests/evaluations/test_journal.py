@@ -209,7 +209,7 @@ Secretive.__qualname__ = Chains.__qualname__
 
 @pytest.mark.parametrize("name", FIVE)
 def test_a_run_ends_at_what_cannot_be_written_and_keeps_what_was(tmp_path, name):
-    with pytest.raises(JournalError, match="the problem gave a"):
+    with pytest.raises(JournalError, match="the problem returned a"):
         search(name, tmp_path / "journal", problem=Secretive())
     whole, result, _ = uninterrupted(name)
     assert 16 <= len(read(tmp_path / "journal")) <= 40

@@ -253,7 +253,7 @@ def test_ids_are_in_the_order_of_cost_and_a_budget_buys_the_dearest_that_it_pays
     assert [family[id].n_stitches for id in family.anchors.values()] == [0, 0, 0]
     alone = sum(parameter.numel() for parameter in family.module().parameters())
     assert family.n_parameters == alone
-    assert f"17 networks in {alone:,} parameters" in str(family)
+    assert f"17 members in {alone:,} parameters" in str(family)
     assert "small:blocks.0.add_2 → middle:add" in str(family)
 
 
@@ -359,9 +359,9 @@ def test_a_module_of_some_networks_holds_what_these_need(family, batch):
     expected = sum(network.n_parameters for network in family.networks[:2])
     assert sum(parameter.numel() for parameter in some.parameters()) == expected
     assert some.costs.tolist() == [network.cost for network in family.networks[:2]]
-    with pytest.raises(KeyError, match="there is no network 3 in this module; choose from "):
+    with pytest.raises(KeyError, match="there is no subnetwork 3 in this module; choose from "):
         some.select(3)
-    with pytest.raises(ValueError, match=r"no network costs at most 7 multiply-adds; the cheapest costs \d"):
+    with pytest.raises(ValueError, match=r"no subnetwork costs at most 7 multiply-adds; the cheapest costs \d"):
         some.at_most(7)
 
 
@@ -408,7 +408,7 @@ def test_a_family_is_saved_and_loaded(family, batch, tmp_path):
 
 @pytest.mark.parametrize("budget", ["3M", None, True])
 def test_a_budget_is_a_number(family, budget):
-    with pytest.raises(TypeError, match="a budget is a number of multiply-adds"):
+    with pytest.raises(TypeError, match="a cost is a number of multiply-adds"):
         family.at_most(budget)
 
 
@@ -534,7 +534,7 @@ def test_fine_tuning_refuses_what_cannot_learn(family):
     anchors = family.genotypes[list(family.anchors.values())]
     with pytest.raises(ValueError, match="none of the genotypes uses a stitch"):
         family.finetune(images, genotypes=anchors, samples=8, progress=False)
-    with pytest.raises(ValueError, match=r"networks is a fraction of lr, such as 0.1, but is -1"):
+    with pytest.raises(ValueError, match=r"networks must be a fraction of lr, such as 0.1, but is -1"):
         family.finetune(images, networks=-1, progress=False)
     with pytest.raises(TypeError, match="networks"):
         family[3].retrain(images, networks=0.1, progress=False)
@@ -683,9 +683,9 @@ def test_bad_input_is_named(family, networks, pyramids, pair):
         Family.build(networks[:1])
     with pytest.raises(ValueError, match="two or more networks, but 1 is given"):
         family_links(networks[:1])
-    with pytest.raises(ValueError, match="window is a number of blocks, at least 1, but is 0"):
+    with pytest.raises(ValueError, match="window must be a number of blocks, at least 1, but is 0"):
         Family.build(networks, window=0)
-    with pytest.raises(ValueError, match="stride is a number of blocks, at least 1, but is 0"):
+    with pytest.raises(ValueError, match="stride must be a number of blocks, at least 1, but is 0"):
         Family.build(networks, stride=0)
     with pytest.raises(ValueError, match="pairs must be 'neighbours' or 'all', but is 'some'"):
         Family.build(networks, pairs="some")
@@ -693,7 +693,7 @@ def test_bad_input_is_named(family, networks, pyramids, pair):
         with pytest.raises(IndexError, match="ids go from 0 to 16"):
             family[id]
     with pytest.raises(
-        ValueError, match=rf"no network costs at most 10 multiply-adds; the cheapest costs {family.costs[0]:,}"
+        ValueError, match=rf"no subnetwork costs at most 10 multiply-adds; the cheapest costs {family.costs[0]:,}"
     ):
         family.at_most(10)
     with pytest.raises(ValueError, match="small has 1 stages and low has 3"):
@@ -704,7 +704,7 @@ def test_bad_input_is_named(family, networks, pyramids, pair):
         Family.build([load(Pyramid(width, [1, 2]), f"of{width}") for width in (2, 3)])
     with pytest.raises(ValueError, match="no blocks are found in"):
         Family.build(pair.networks)
-    with pytest.raises(ValueError, match="lead from a cheaper network to a more expensive one, but"):
+    with pytest.raises(ValueError, match="lead from a cheaper anchor to a more expensive one, but"):
         Family(pair)
     with pytest.raises(ValueError, match="a family needs links"):
         Family(Supernet(networks, []))
@@ -716,5 +716,5 @@ def test_bad_input_is_named(family, networks, pyramids, pair):
 
 def test_lists_without_end_are_refused(networks, monkeypatch):
     monkeypatch.setattr("pymoo_stitch.families.family.MOST", 20)
-    with pytest.raises(ValueError, match=r"more than 20 networks, too many to list. Use chains=False"):
+    with pytest.raises(ValueError, match=r"more than 20 members, too many to list. Use chains=False"):
         Family.build(networks, pairs="all")

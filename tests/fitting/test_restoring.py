@@ -146,9 +146,9 @@ def test_stitches_that_explain_all_are_left_as_they_are(residual):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"restore": 1.5}, "restore is a degree from 0 .* to 1, but is 1.5"),
-        ({"restore": -1}, "restore is a degree"),
-        ({"ridge": -1e-3}, "ridge is a fraction of the mean variance of a tap, such as 1e-3, but is -0.001"),
+        ({"restore": 1.5}, "restore must be a degree from 0 .* to 1, but is 1.5"),
+        ({"restore": -1}, "restore must be a degree"),
+        ({"ridge": -1e-3}, "ridge must be a fraction of the mean variance of a tap, such as 1e-3, but is -0.001"),
         ({"positions": 0}, "positions must be at least 1, but is 0"),
     ],
 )

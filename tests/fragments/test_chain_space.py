@@ -244,10 +244,10 @@ def test_networks_and_predictions_for_unlabelled_images_in_one_call(pool):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda pool: ChainSpace(pool, candidates=-1), "0 or more, but is -1"),
+        (lambda pool: ChainSpace(pool, candidates=-1), "at least 0, but is -1"),
         (lambda pool: ChainSpace(pool, length=4), "length is 4, but a network of the pool, .* has 5 fragments"),
         (lambda pool: ChainSpace(pool).subnetwork(np.zeros(3)), "variables, but one of shape"),
-        (lambda pool: compose(pool.networks, pool.images, count=0), "count is how many"),
+        (lambda pool: compose(pool.networks, pool.images, count=0), "count, the number of networks"),
         (lambda pool: compose(pool.networks, pool.images[:2]), "CKA needs 4 images"),
         (lambda pool: list(search_chains(pool, threshold=np.nan)), "threshold is a score"),
     ],
@@ -267,5 +267,5 @@ def test_what_is_no_chain_or_module_is_named(pool):
 def test_a_chain_of_another_pool_cannot_be_included(pool):
     other = Pool(pool.networks[:1], pool.images)
     chain = pool.chain([pool["net1"][0], pool["net0"][-1]])
-    with pytest.raises(ValueError, match="of another"):
+    with pytest.raises(ValueError, match="another pool"):
         ChainSpace(other, include=[chain])

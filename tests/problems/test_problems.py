@@ -106,7 +106,7 @@ def test_wrong_options_as_text_name_what_there_is(name, texts, message):
         ("digits", {"images": 3}, "digits has no option 'images'. The options of digits are seed, supernet."),
         ("digits", {"seed": "1"}, "seed of digits is a whole number, but '1' is given"),
         ("digits", {"seed": True}, "a whole number, but True"),
-        ("digits", {"seed": -1}, "the seed is a whole number from 0 on"),
+        ("digits", {"seed": -1}, "the seed must be a whole number from 0 on"),
         ("digits", {"supernet": 3}, "a path or none, but 3"),
         ("cifar10", {}, "cifar10 needs the option data. The options of cifar10 are data, images"),
         ("imagenet-a", {"images": 3}, "imagenet-a needs the options imagenet and imagenetv2."),
@@ -461,7 +461,7 @@ def test_what_is_wrong_with_a_folder_is_said(cifar, change, error, message):
     ("options", "message"),
     [
         ({"images": 13}, "images is 13, but .* has 12 validation images"),
-        ({"samples": 0}, "samples is a number of images, at least 1, but is 0"),
+        ({"samples": 0}, "samples must be a number of images, at least 1, but is 0"),
         ({"selection_images": 8}, "selection_images is 8, but .* has 7 selection images"),
         ({"test_images": 10}, "test_images is 10, but .* has 9 test images"),
     ],
@@ -580,7 +580,7 @@ def test_the_first_unique_images_of_imagenet_v2(imagenet):
         ({"imagenetv2": "nowhere"}, FileNotFoundError, "no folder nowhere to read ImageNetV2 from.*modestyachts"),
         ({"imagenetv2": "empty"}, FileNotFoundError, "imagenetv2-matched-frequency-format-val"),
         ({"fit": "sgd"}, ValueError, "by least-squares or adam, but fit is 'sgd'"),
-        ({"images": 0}, ValueError, "images is at least 1, but is 0"),
+        ({"images": 0}, ValueError, "images must be at least 1, but is 0"),
     ],
 )
 def test_what_imagenet_misses_is_said(imagenet, change, error, message, tmp_path, monkeypatch):

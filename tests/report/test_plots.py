@@ -302,7 +302,7 @@ def test_reliability_is_drawn_with_the_metrics_own_error():
         (lambda: plot_fronts({"t": {}}, {"v": {}}), "references are given for 'v'"),
         (lambda: plot_fronts({"t": {}}, {"t": {"x": 3}}), r"references\['t'\]\['x'\] must be two numbers"),
         (lambda: plot_fronts({"t": {}}, {}, metric="precision"), "no metric 'precision'; use one of accuracy"),
-        (lambda: plot_fronts({"t": {}}, {}, floor=np.nan), "floor is a value of the metric"),
+        (lambda: plot_fronts({"t": {}}, {}, floor=np.nan), "floor must be a value of the metric"),
         (lambda: plot_hypervolume({}), "curves is empty"),
         (lambda: plot_hypervolume({"a": []}), "holds no seed"),
         (lambda: plot_hypervolume({"a": [([0, 1], [1])]}), r"curves\['a'\]\[0\] must be two arrays of one length"),

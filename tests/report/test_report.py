@@ -420,7 +420,7 @@ def test_runs_in_which_all_failed(problem, runs, tmp_path):
 
 
 def test_runs_of_another_problem_are_refused(problem, runs, tmp_path):
-    with pytest.raises(ValueError, match="one run or more"):
+    with pytest.raises(ValueError, match="needs at least one run"):
         Report([], problem)
     other = Supernet(problem.space.networks, problem.space.links[:10], stitches=None)
     with pytest.warns(UserWarning, match="no stitch"):

@@ -554,9 +554,9 @@ def test_workers_do_not_outlive_a_search_that_is_killed(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"n_workers": 0}, "n_workers is at least 1, but is 0"),
-        ({"group": 0}, "group is at least 1"),
-        ({"time_limit": -1}, "time_limit is a time in seconds, but is -1"),
+        ({"n_workers": 0}, "n_workers must be at least 1, but is 0"),
+        ({"group": 0}, "group must be at least 1"),
+        ({"time_limit": -1}, "time_limit must be a time in seconds, but is -1"),
         ({"cluster": "tcp://127.0.0.1:1", "n_workers": 2}, "has its own workers"),
     ],
 )

@@ -357,7 +357,7 @@ def test_an_evaluation_that_stops_early_ends_earlier_and_what_comes_after_begins
 
 @pytest.mark.parametrize("n_workers", [0, -1])
 def test_there_is_at_least_one_worker(n_workers):
-    with pytest.raises(ValueError, match=f"n_workers is at least 1, but is {n_workers}"):
+    with pytest.raises(ValueError, match=f"n_workers must be at least 1, but is {n_workers}"):
         SimulatedRunner(n_workers)
 
 

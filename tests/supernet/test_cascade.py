@@ -358,7 +358,7 @@ def test_wrong_stages_are_refused(pair, pool):
         Cascade([first, pool.subnetwork(np.zeros(pool.n_var, dtype=bool))], [0.5])
     with pytest.raises(TypeError, match="subnetworks are expected"):
         Cascade([first, second.module()], [0.5])
-    with pytest.raises(ValueError, match="combine is 'mean' or 'last', but is 'max'"):
+    with pytest.raises(ValueError, match="combine must be 'mean' or 'last', but is 'max'"):
         Cascade([first, second], [0.5], combine="max")
     for fractions in ([1], [0.9, 0.5], [1, 1.1], [1, float("nan")], [1, -0.1]):
         with pytest.raises(ValueError, match="fractions are those of the images that get to each of 2 stages"):

@@ -7,7 +7,7 @@ function drawFront() {
     split = state.split;
   const placed = data.networks.map((network) => ({ network, at: on(network, split) })).filter(({ at }) => at);
   const view = frontView(placed);
-  const more = data.problem.more_is_better ? "" : " (less is better)";
+  const more = data.problem.more_is_better ? "" : " (minimised)";
   const drawn = chart(container, {
     x: { ...view.x, label: `multiply-adds, % of ${data.largest} (${whole(data.problem.largest)})` },
     y: { ...view.y, label: data.problem.metric.replaceAll("_", " ") + more },
@@ -38,7 +38,7 @@ function drawFront() {
 
 function frontNote(shown, hidden) {
   const role = {
-    [data.splits.at(-1)]: "Nobody chooses by these images: they only tell how good the choice is.",
+    [data.splits.at(-1)]: "Nothing is chosen on these images: they only show how good the choice is.",
     [data.deciding]: "Choose on these images, which no search has seen.",
     [data.searched]: "The search saw these images.",
   }[state.split];

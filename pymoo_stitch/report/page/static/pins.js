@@ -73,7 +73,7 @@ function card(network, number) {
         : element(
             "p",
             { class: "note" },
-            "There are drawings, intervals and tests of fronts, references and cascades in a report.",
+            "A report has drawings, intervals and tests of fronts, references and cascades.",
           ),
       member?.parts && folded("parts", "Parts", member.parts.map(partsTable)),
       member?.reliability &&
