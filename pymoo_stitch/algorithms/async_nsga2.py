@@ -139,9 +139,12 @@ class AsyncNSGA2(Asynchronous):
         return x ^ (drawn[6:] < 1 / n)
 
     def _gain(self, costs: np.ndarray, errors: np.ndarray) -> np.ndarray:
-        """What candidates of these objectives (n,) would add to the archive's hypervolume; if nothing, how far they are
-        from the front, as a negative number."""
-        return hypervolume_gains(np.column_stack([costs, errors]), self.archive.front_f(self.slack), self._worst)
+        """What candidates of these costs (n,) add to the archive's hypervolume in expectation over their equally likely
+        errors (n, q); if nothing, how far they are from the front at best, as a negative number."""
+        f = np.column_stack([np.repeat(costs, errors.shape[1]), errors.ravel()])
+        gains = hypervolume_gains(f, self.archive.front_f(self.slack), self._worst).reshape(errors.shape)
+        expected = np.maximum(gains, 0).mean(1)
+        return np.where(expected > 0, expected, gains.max(1))
 
 
 def ranks(f: np.ndarray, excess: np.ndarray) -> np.ndarray:

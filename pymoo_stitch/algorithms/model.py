@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve, cholesky, solve_triangular
+from scipy.stats import norm
 
 LEAST = 50
 """Evaluations before the first prediction."""
@@ -20,6 +21,9 @@ ESTIMATE_NOISE = 0.1
 
 POINTS = 600
 """Evaluations that the Gaussian process holds: half of them the newest, half those of least error among the others."""
+
+QUANTILES = norm.ppf((np.arange(7) + 0.5) / 7)
+"""Equally likely deviations from what is predicted, in standard deviations of the logarithm."""
 
 OFFSET = 0.01
 """Added to errors before their logarithm is taken."""
@@ -106,6 +110,12 @@ class ErrorModel:
         explained = solve_triangular(self._factor, covariances.T, lower=True, check_finite=False)
         variance = self._variance * (1 + NOISE - (explained**2).sum(0))
         return _error(logarithm), np.sqrt(np.maximum(variance, 0)) * np.exp(logarithm)
+
+    def quantiles(self, X: np.ndarray, active: np.ndarray, costs: np.ndarray) -> np.ndarray:
+        """The errors (m, q) that are equally likely, for expectations of what is no linear function of the error."""
+        errors, spreads = self.predict(X, active, costs)
+        errors = errors[:, None] + OFFSET
+        return errors * np.exp(QUANTILES * spreads[:, None] / errors) - OFFSET
 
     def largest_spread(self, error: float) -> float:
         """No prediction of this mean has a larger spread."""

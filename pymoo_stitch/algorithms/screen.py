@@ -127,7 +127,7 @@ class Screen:
         """The best of n candidates, with what is predicted of it; None if one of them cannot be made.
 
         :param make: makes candidate number i, 0 to n − 1.
-        :param score: of costs (n,) and predicted errors (n,), the higher the better (n,).
+        :param score: of costs (n,) and equally likely errors (n, q), the higher the better (n,).
         """
         if self._remembered:
             place, prediction = self._remembered.popleft()
@@ -170,7 +170,7 @@ class Screen:
 
     def _best_of(self, candidates: list[np.ndarray], score: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> int:
         _, active, costs = (np.array(values) for values in zip(*map(self._outlines, candidates), strict=True))
-        return int(np.argmax(score(costs, self.model.mean(np.array(candidates), active, costs))))
+        return int(np.argmax(score(costs, self.model.quantiles(np.array(candidates), active, costs))))
 
     def _can_matter(self, x: np.ndarray, can_matter: Callable[[float, float], bool]) -> bool:
         """By the predicted error − ½ spread. The spread takes most of the time, and is seldom needed."""
