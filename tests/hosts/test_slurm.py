@@ -56,10 +56,10 @@ def test_jobs_are_cancelled_and_requeued_in_the_middle(tmp_path):
 
 
 def test_a_walltime_ends_workers_and_adaptive_scaling_replaces_them(tmp_path):
-    with searching(tmp_path, 240, "00:01:00", "adaptive", "lifetime") as (one, commands):
-        repeated = finished(one, 240)
+    with searching(tmp_path, 480, "00:02:00", "adaptive", "lifetime") as (one, commands):
+        repeated = finished(one, 480, 500)
         workers = {path.name for path in one.log.glob("*-*.txt")}
-        print(f"\n| SLURM jobs of a minute, adaptive | {len(workers)} workers in all | {repeated} |")
+        print(f"\n| SLURM jobs of a minute or two, adaptive | {len(workers)} workers in all | {repeated} |")
         assert len(workers) > 3
         assert repeated <= POP_SIZE
         one.wait_until(lambda: not commands.jobs(), 60)
