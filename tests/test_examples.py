@@ -121,15 +121,9 @@ SMALLER = {
         "resnet50": "test_resnet",
         "resnext50_32x4d": "test_efficientnet",
         "224": "64",
-        "samples=256": "samples=64",
         "nsga2()": "nsga2(pop_size=20)",
         "AsyncNSGA2()": "AsyncNSGA2(pop_size=20)",
         "2_000": "40",
-        'timm.create_model(f"deit_{size}_patch16_64", pretrained=False) for size in ("tiny", "small", "base")': (
-            "timm.models.VisionTransformer(img_size=64, embed_dim=n, depth=3, num_heads=2) for n in (8, 16)"
-        ),
-        '64, 64), normalize="timm")\nfamily': "64, 64))\nfamily",
-        "5_000_000_000": "5_000_000_000",
     },
     "docs/algorithms.md": {'("n_evals", 300)': '("n_evals", 60)', '("n_evals", 100)': '("n_evals", 30)'},
     "docs/cluster.md": {'("n_evals", 500)': '("n_evals", 40)'},
