@@ -159,7 +159,9 @@ TABLES: dict[str, Rows | Facts | Crossed] = {
         "{budget:,} evaluations",
         "{median:.1f} ({worst:.1f}), {not_worse} of {instances}",
     ),
-    "search-digits": Crossed("search-digits", "{form}", "{budget:,} evaluations", "{hypervolume:.4f}, {better}"),
+    "search-digits": Crossed(
+        "search-digits", "{form}", "{budget:,} evaluations", "{hypervolume:.4f}, {better} of {instances}"
+    ),
     "search-pending": Crossed("search-pending", "{form}", "{budget:,} evaluations", "{median:.1f} ({worst:.1f})"),
     "search-fronts": Rows(
         "search-fronts",
@@ -188,6 +190,7 @@ TABLES: dict[str, Rows | Facts | Crossed] = {
             "variables": "{variables}",
             "own time per evaluation": "{own_ms:.1f} ms",
             "per request": "{request_ms:.1f} ms",
+            "utilisation of 90 and of 1,000 workers": "{utilisation_90:.3f}, {utilisation_1000:.3f}",
         },
     ),
     "engine-held": Rows(

@@ -144,8 +144,11 @@ class Loops(Asynchronous):
         """The largest error with which a proposal may replace an individual now; None to evaluate it in full."""
         if not self._stops or self._is_unknown(loop):
             return None
+        rivals = self._rivals(loop)
+        if not rivals:
+            return -np.inf
         cost, bounds = self._outlines(x).cost, self._bounds()
-        return max((self._accepted(i, cost, bounds) for i in self._rivals(loop)), default=-np.inf)
+        return max(self._accepted(i, cost, bounds) for i in rivals)
 
     def _accepted(self, i: int, cost: float, bounds: tuple[np.ndarray, np.ndarray]) -> float:
         """The largest error with which a solution of this cost may be better for individual i than its present one."""

@@ -357,7 +357,7 @@ def test_a_run_of_many_workers_goes_on_with_a_budget_below_what_was_in_flight(tm
 
 def test_a_run_on_a_virtual_clock_cannot_be_extended(tmp_path):
     """At the end of a budget its workers run idle, which they would not have done with a larger one."""
-    name = "GOMEA, few workers"
+    name = "AsyncGA, many workers"
     first = search(name, tmp_path / "journal")
     with pytest.raises(JournalError, match="does not fit this run"):
         search(name, tmp_path / "journal", 250)

@@ -196,7 +196,7 @@ def test_a_changed_file_is_imported_anew(own):
         ("def problem(a: 'lst'): return 3", {"a": 1}, ValueError, "the annotation 'lst' of the option a .* is wrong"),
         ("def problem(a=1): return 3", {"a": []}, ValueError, r"the option a .*, but \[\] is given"),
         ("def problem(): return 3", {"b": 1}, ValueError, r"no option 'b'. .*my_pair.py has no options"),
-        ("def problem(**more): return 3", {"b": 1}, TypeError, "but gave int"),
+        ("def problem(**more): return 3", {"b": 1}, TypeError, "but returned int"),
     ],
 )
 def test_a_file_that_is_no_problem_is_named(tmp_path, code, options, error, message):
