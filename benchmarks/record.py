@@ -4,6 +4,7 @@ docs/figures.md from it, and `run_all.py` compares a new run with it."""
 import json
 import os
 import pathlib
+import shlex
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
@@ -56,9 +57,9 @@ def read(name: str, folder: pathlib.Path = DATA) -> dict:
 
 
 def _shown(argument: str) -> str:
-    """An argument without folders of one's own."""
+    """An argument as a shell takes it, without folders of one's own."""
     key, equals, value = argument.rpartition("=")
-    return f"{key}{equals}FOLDER" if "/" in value else argument
+    return f"{key}{equals}FOLDER" if "/" in value else shlex.quote(argument)
 
 
 def _plain(value):

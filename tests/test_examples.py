@@ -40,7 +40,7 @@ EXAMPLES = {
     "resume_a_run.py": (["--budget", "20"], "20 evaluations, 0 of them", ["run.sqlite"]),
     "timm_family.py": (
         ["deit_tiny_patch16_224", "deit_small_patch16_224", "--size", "32", "--window", "1"],
-        "14 networks in 28",
+        "14 members in 28",
         [],
     ),
     "resnet_family.py": (["--epochs", "1", "--samples", "64"], "mean: 0.", []),

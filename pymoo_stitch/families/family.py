@@ -21,7 +21,7 @@ from ..supernet import FitReport, Space, Subnetwork, Supernet
 from ..util.digests import digest
 from ..util.tables import table
 from .links import _around_final_norm, _by_cost, _stages, family_links
-from .switching import Switchable, dearest
+from .switching import Switchable, most_expensive
 
 MOST = 100_000
 """The longest list there may be. Supernets with links everywhere have more subnetworks than can be listed."""
@@ -130,7 +130,7 @@ class Family(Space):
 
     def at_most(self, multiply_adds: float) -> int:
         """The id of the most expensive member that costs at most this."""
-        return dearest(self.costs, multiply_adds)
+        return most_expensive(self.costs, multiply_adds)
 
     @cached_property
     def anchors(self) -> dict[str, int]:

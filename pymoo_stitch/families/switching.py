@@ -73,7 +73,7 @@ class Switchable(nn.Module):
 
     def at_most(self, multiply_adds: float) -> "Switchable":
         """Run the most expensive subnetwork that costs at most this from now on."""
-        return self.select(self.ids[dearest(self.costs, multiply_adds)])
+        return self.select(self.ids[most_expensive(self.costs, multiply_adds)])
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self._program()(self.weights, x)
@@ -94,7 +94,7 @@ class Switchable(nn.Module):
         return f"Switchable({len(self.ids)} subnetworks; {self._selected} selected, {cost:,} multiply-adds)"
 
 
-def dearest(costs: Sequence[int] | np.ndarray, multiply_adds: float) -> int:
+def most_expensive(costs: Sequence[int] | np.ndarray, multiply_adds: float) -> int:
     """The position, in a sorted list of costs, of the last one of at most this many multiply-adds."""
     if not isinstance(multiply_adds, Real) or isinstance(multiply_adds, bool):
         raise TypeError(f"a cost is a number of multiply-adds, such as 3e9, not {multiply_adds!r}.")

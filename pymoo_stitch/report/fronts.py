@@ -261,9 +261,9 @@ def _draw_networks(ax: Axes, panel: _Panel, view: _View) -> None:
     places = {name: view.place(network) for name, network in panel.networks.items()}
     (left, right), (bottom, top) = ax.get_xlim(), ax.get_ylim()
     far_left, best = left - (right - left), top + (top - bottom) if view.sign > 0 else bottom - (top - bottom)
-    dearest = _dearest(places)
+    largest = _most_expensive(places)
     for name, (x, y) in places.items():
-        color, order = (_DARKER, 0.5) if name == dearest else (_LIGHT, 0.4)
+        color, order = (_DARKER, 0.5) if name == largest else (_LIGHT, 0.4)
         ax.add_patch(Rectangle((far_left, y), x - far_left, best - y, facecolor=color, linewidth=0, zorder=order))
         corner: dict[str, Any] = {"color": "#9a9a9a", "linewidth": 0.6, "linestyle": (0, (3, 2)), "zorder": 0.6}
         ax.plot([far_left, x, x], [y, y, best], **corner)
@@ -302,7 +302,7 @@ def _mark_chosen(ax: Axes, panel: _Panel, view: _View) -> None:
         ax.plot(*view.place(f), **_RING, markersize=12, markeredgewidth=1.4, zorder=4.95)
 
 
-def _dearest(networks: Mapping[str, np.ndarray]) -> str | None:
+def _most_expensive(networks: Mapping[str, np.ndarray]) -> str | None:
     """The name of the network with the most multiply-adds, the last of equals."""
     return max(reversed(list(networks)), key=lambda name: networks[name][0], default=None)
 
@@ -347,8 +347,8 @@ def _handles(panels: Sequence[_Panel], view: _View, styles: Mapping[str, dict[st
         handles.append(Line2D([], [], color=GREY, linewidth=0.8, label="95 % interval"))
     if any((~on_front(F) & view.shows(F)).any() for panel in panels for F in panel.series.values()):
         handles.append(Line2D([], [], **_HOLLOW, color=GREY, marker="o", label="dominated on this split"))
-    if dearest := {_dearest(panel.networks) for panel in panels if panel.networks}:
-        name = elided(dearest.pop(), 32) if len(dearest) == 1 else "the most expensive"
+    if largest := {_most_expensive(panel.networks) for panel in panels if panel.networks}:
+        name = elided(largest.pop(), 32) if len(largest) == 1 else "the most expensive"
         handles.append(Patch(color=_LIGHT, label="dominates a network"))
         handles.append(Patch(color=_DARKER, label=f"dominates {name}"))
     return handles

@@ -17,7 +17,7 @@ def test_the_tables_of_a_page_are_made_from_the_data(page):
 
 
 def test_there_are_tables_and_each_has_its_command_and_date():
-    assert len(BLOCKS) > 10
+    assert len(BLOCKS) >= 7
     for _, name in BLOCKS:
         document = recording.read(TABLES[name].data)
         assert f"`{document['command']}`, {document['date']}" in rendered(name)

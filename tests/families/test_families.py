@@ -242,7 +242,7 @@ def test_the_list_holds_each_set_of_links_that_are_all_in_use_and_no_other(netwo
         assert sum(link.kind == "linear" for link in family.subnetwork(x).links) == 1
 
 
-def test_ids_are_in_the_order_of_cost_and_a_budget_buys_the_dearest_that_it_pays(family):
+def test_ids_are_in_the_order_of_cost_and_a_budget_buys_the_most_expensive_that_it_pays(family):
     assert len(family) == 3 + 2 * 7 == len(family.genotypes) == len(family.costs)
     assert [subnetwork.cost for subnetwork in family] == family.costs.tolist() == sorted(family.costs)
     for budget in range(family.costs[0], family.costs[-1] + 2, 5_000):
