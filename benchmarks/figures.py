@@ -193,6 +193,20 @@ TABLES: dict[str, Rows | Facts | Crossed] = {
             "utilisation of 90 and of 1,000 workers": "{utilisation_90:.3f}, {utilisation_1000:.3f}",
         },
     ),
+    "engine-stopping": Rows(
+        "engine-stopping",
+        {
+            "evaluations may stop": "{early}",
+            "bounded": "{bounded}",
+            "images": "{fraction:.2f}",
+            "for the first population, for others in full, for what stopped": (
+                "{first:.2f}, {others_in_full:.2f}, {stopped:.2f}"
+            ),
+            "beyond the first population": "{fraction_beyond:.2f}",
+            "worker's time over that in full, and beyond the first population": "{time:.2f}, {time_beyond:.2f}",
+            "hypervolume": "{hypervolume:.4f}",
+        },
+    ),
     "engine-held": Rows(
         "engine-held",
         {

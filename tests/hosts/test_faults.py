@@ -141,7 +141,7 @@ def test_the_head_nodes_disk_is_full_and_has_room_again(tmp_path):
             except OSError:
                 pass
         assert search.wait(timeout=120) == 1
-        assert "no room left on the disk" in one.head.said()
+        assert "no space left on the disk" in one.head.said()
         filler.unlink()
         kept = one.count()
         said = one.ends(one.search(BUDGET, SECONDS))
