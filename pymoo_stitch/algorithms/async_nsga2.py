@@ -25,8 +25,8 @@ class AsyncNSGA2(Asynchronous):
     crowded of the last front is removed. No key is proposed twice.
 
     Where the problem has `cost(x)` and `active(x)`, nine of ten proposals are the one of 16 children that adds most
-    to the hypervolume of the archive, by its exact cost and predicted error; if none adds anything, the one whose error
-    comes nearest to the front.
+    to the hypervolume of the archive in expectation, by its exact cost and what is predicted of its error; if none adds
+    anything, the one that comes nearest to the front.
 
     >>> result = minimize(get_problem("digits"), AsyncNSGA2(), ("n_evals", 60), seed=1)
     >>> result.algorithm.evaluator.real

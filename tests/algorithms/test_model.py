@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import statistics
 
 import numpy as np
 import pytest
@@ -137,6 +138,19 @@ def test_no_spread_is_larger_than_the_largest():
     mean, spread = model.predict(*new)
     assert (spread <= [model.largest_spread(error) * (1 + 1e-9) for error in mean]).all()
     assert spread.max() > 0
+
+
+def test_quantiles_are_those_of_what_is_predicted():
+    model = taught(*evaluated(100))
+    *new, _ = evaluated(50, seed=2)
+    errors, spreads = model.predict(*new)
+    found = model.quantiles(*new)
+    assert (np.diff(found, axis=1) > 0).all()
+    np.testing.assert_allclose(found[:, found.shape[1] // 2], errors)
+    deviations = np.log(found + module.OFFSET) - np.log(errors + module.OFFSET)[:, None]
+    normal = statistics.NormalDist()
+    expected = [normal.inv_cdf((i + 0.5) / found.shape[1]) for i in range(found.shape[1])]
+    np.testing.assert_allclose(deviations, np.outer(spreads / (errors + module.OFFSET), expected), rtol=1e-6)
 
 
 def test_it_predicts_what_was_not_evaluated():

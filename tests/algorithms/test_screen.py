@@ -216,6 +216,23 @@ def test_gains_are_differences_of_hypervolumes(f, others):
             assert ((front <= solution).all(1).any()) or solution[1] > ref_point[1]
 
 
+def test_candidates_are_weighed_by_what_they_add_in_expectation():
+    """One whose mean adds nothing, but that would close a wide gap if it were better, comes before one that is sure to
+    add little; the expectation is the mean of differences of hypervolumes."""
+    algorithm = AsyncNSGA2().setup(TwoChains(6, seed=0), termination=("n_evals", 100), seed=1)
+    front, algorithm._worst = np.array([[1.0, 0.5], [5.0, 0.4], [5.1, 0.3]]), np.array([6.0, 0.9])
+    algorithm.archive.front_f = lambda slack: front
+    costs, errors = np.array([2.0, 5.0, 5.5]), np.array([[0.4, 0.5, 0.6], [0.39, 0.39, 0.39], [0.5, 0.6, 0.7]])
+    indicator = Hypervolume(ref_point=algorithm._worst)
+    gains = [
+        np.mean([indicator.do(np.vstack([front, [cost, error]])) - indicator.do(front) for error in row])
+        for cost, row in zip(costs, errors, strict=True)
+    ]
+    found = algorithm._gain(costs, errors)
+    np.testing.assert_allclose(found[:2], gains[:2])
+    assert found[0] > found[1] > 0 > found[2] == pytest.approx(-0.2)
+
+
 def test_options_are_checked():
     with pytest.raises(ValueError, match="screen must be 'auto' or None, but is 3"):
         AsyncNSGA2(screen=3)
