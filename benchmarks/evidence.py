@@ -32,7 +32,6 @@ from trained import folder_module, imported
 
 from pymoo_stitch import DaskRunner, Evaluations, Report, Run, StitchProblem, Supernet, Task, compare, get_problem
 from pymoo_stitch.algorithms import LKGOMEA, AsyncNSGA2, nsga2
-from pymoo_stitch.report.cascade_points import predictions
 from pymoo_stitch.report.points import Against, Measured
 from pymoo_stitch.supernet import JointCosts
 from pymoo_stitch.task.cascading import CascadeTable, Predictions, all_cascades, follow, joined, single_networks
@@ -162,7 +161,7 @@ def what_stitching_adds(made: Report):
     stages = [point.network for point in made.references]
     stages += [point.network for point in made.front if point.key not in known]
     costs = JointCosts(stages)
-    on_selection, on_test = (predictions(problem, stages, split) for split in ("selection", "test"))
+    on_selection, on_test = (problem.predictions(stages, split) for split in ("selection", "test"))
     alone = single_networks(on_selection, costs)
     plain = all_cascades(on_selection, costs, of=range(n))
     sets = {

@@ -10,7 +10,7 @@ from .asynchronous import Asynchronous
 from .sampling import ProblemSampling
 from .screen import Prediction
 
-CHILDREN = 16
+CHILDREN = 64
 """Children among which the model chooses one."""
 
 EXEMPT = 1 / 10
@@ -24,7 +24,7 @@ class AsyncNSGA2(Asynchronous):
     two-point crossover, each variable mutates with probability 1/n_var. Of the population with the child, the most
     crowded of the last front is removed. No key is proposed twice.
 
-    Where the problem has `cost(x)` and `active(x)`, nine of ten proposals are the one of 16 children that adds most
+    Where the problem has `cost(x)` and `active(x)`, nine of ten proposals are the one of 64 children that adds most
     to the hypervolume of the archive in expectation, by its exact cost and what is predicted of its error; if none adds
     anything, the one that comes nearest to the front.
 
@@ -42,8 +42,8 @@ class AsyncNSGA2(Asynchronous):
         self._initial: list[np.ndarray] = []  # genotypes still to be proposed, the next at the end
         self._members: list[Individual] = []
         self._violations: list[float] = []
-        # The members by rank, then crowding, the best first, and each one's place among them.
-        self._best: list[Individual] = []
+        # The members' genotypes by rank, then crowding, the best first, and each member's place among them.
+        self._genotypes = np.empty((0, problem.n_var), dtype=bool)
         self._standing = np.empty(0, dtype=int)
         self._worst = np.full(problem.n_obj, -np.inf)
 
@@ -76,7 +76,7 @@ class AsyncNSGA2(Asynchronous):
             f, rank = np.delete(f, removed, axis=0), np.delete(rank, removed)
             crowding = crowding_distances(f, rank)
         order = np.lexsort((-crowding, rank))
-        self._best = [self._members[i] for i in order]
+        self._genotypes = np.array([self._members[i].X for i in order], dtype=bool)
         self._standing = np.argsort(order)
 
     # ---- proposals
@@ -102,41 +102,49 @@ class AsyncNSGA2(Asynchronous):
 
     def _child_and_prediction(self) -> tuple[np.ndarray, Prediction | None] | None:
         seed = int(self.random_state.integers(2**63))
+        is_exempt = self.random_state.random() < EXEMPT
+        is_screened = self._screen is not None and self._screen.is_ready
+        n = CHILDREN if is_screened and not is_exempt else 1
+        children = self._children(_generator(seed, 0), n)
 
         def child(place: int) -> np.ndarray | None:
-            # Each has a generator of its own: if the place is known, the others need not be made.
-            return self._new_child(np.random.Generator(np.random.Philox(key=[seed, place])))
+            if place == n:  # none of them is new
+                return self._new_child(_generator(seed, 1))
+            x = children[place]
+            return x if self._outlines.is_new(x) else None
 
-        is_exempt = self.random_state.random() < EXEMPT
-        if self._screen is not None and self._screen.is_ready:
-            return self._screen.best(child, 1 if is_exempt else CHILDREN, self._gain)
+        if is_screened:
+            return self._screen.best(child, n, self._gain)
         x = child(0)
+        x = child(1) if x is None else x
         return None if x is None else (x, None)
 
     def _new_child(self, random_state: np.random.Generator) -> np.ndarray | None:
         """A child whose key was never proposed; None if many tries make none."""
         for attempt in range(2 * _TRIES):
-            x = self._child(random_state)
+            x = self._children(random_state, 1)[0]
             if attempt >= _TRIES:
                 x[random_state.integers(len(x), size=1 + attempt // 10 - _TRIES // 10)] ^= True
             if self._outlines.is_new(x):
                 return x
         return None
 
-    def _child(self, random_state: np.random.Generator) -> np.ndarray:
-        n, size = self.problem.n_var, len(self._members)
-        drawn = random_state.random(6 + n)  # for the tournaments, the cuts and the mutation
+    def _children(self, random_state: np.random.Generator, n: int) -> np.ndarray:
+        """Children (n, n_var), each of two parents."""
+        n_var, size = self.problem.n_var, len(self._members)
+        drawn = random_state.random((n, 6 + n_var))  # for the tournaments, the cuts and the mutation
         if size < min(4, self.pop_size):  # all others are pending, or have failed
-            sample = ProblemSampling().do(self.problem, 1, random_state=random_state)
-            x = sample.get("X")[0].astype(bool)
+            sample = ProblemSampling().do(self.problem, n, random_state=random_state)
+            x = sample.get("X").astype(bool)
         else:
-            first, second, third, fourth = self._standing[(drawn[:4] * size).astype(int)]
-            x = self._best[min(first, second)].X.copy()
-            begin, end = int(drawn[4] * (n + 1)), int(drawn[5] * n)
+            standing = self._standing[(drawn[:, :4] * size).astype(int)]
+            parents = self._genotypes[np.minimum(standing[:, ::2], standing[:, 1::2])]
+            begin, end = (drawn[:, 4] * (n_var + 1)).astype(int), (drawn[:, 5] * n_var).astype(int)
             end += end >= begin  # two different cuts
-            part = slice(min(begin, end), max(begin, end))
-            x[part] = self._best[min(third, fourth)].X[part]
-        return x ^ (drawn[6:] < 1 / n)
+            at = np.arange(n_var)
+            is_between = (at >= np.minimum(begin, end)[:, None]) & (at < np.maximum(begin, end)[:, None])
+            x = np.where(is_between, parents[:, 1], parents[:, 0])
+        return x ^ (drawn[:, 6:] < 1 / n_var)
 
     def _gain(self, costs: np.ndarray, errors: np.ndarray) -> np.ndarray:
         """What candidates of these costs (n,) add to the archive's hypervolume in expectation over their equally likely
@@ -145,6 +153,10 @@ class AsyncNSGA2(Asynchronous):
         gains = hypervolume_gains(f, self.archive.front_f(self.slack), self._worst).reshape(errors.shape)
         expected = np.maximum(gains, 0).mean(1)
         return np.where(expected > 0, expected, gains.max(1))
+
+
+def _generator(seed: int, stream: int) -> np.random.Generator:
+    return np.random.Generator(np.random.Philox(key=[seed, stream]))
 
 
 def ranks(f: np.ndarray, excess: np.ndarray) -> np.ndarray:

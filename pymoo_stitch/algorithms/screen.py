@@ -106,10 +106,10 @@ class Screen:
 
         :param bounded: whether the error is an estimate.
         """
-        key, active, cost = self._outlines(x)
+        key, active, _ = self._outlines(x)
         if key not in self._learned:
             self._learned[key] = float(error)
-            self.model.add(x, active, cost, error, ESTIMATE_NOISE if bounded else NOISE)
+            self.model.add(x, active, error, ESTIMATE_NOISE if bounded else NOISE)
 
     def known(self, x: np.ndarray) -> tuple[float, float] | None:
         """Cost and error of what was evaluated; None if that is still to come, or has failed."""
@@ -124,23 +124,26 @@ class Screen:
         n: int,
         score: Callable[[np.ndarray, np.ndarray], np.ndarray],
     ) -> tuple[np.ndarray, Prediction] | None:
-        """The best of n candidates, with what is predicted of it; None if one of them cannot be made.
+        """The best of n candidates, with what is predicted of it; None if there is none.
 
-        :param make: makes candidate number i, 0 to n − 1.
+        :param make: returns candidate number i, 0 to n − 1, None if it is not new. If none of them is, number n stands
+            in for them.
         :param score: of costs (n,) and equally likely errors (n, q), the higher the better (n,).
         """
         if self._remembered:
             place, prediction = self._remembered.popleft()
             x = make(place)
-        else:
-            candidates = [make(place) for place in range(n)]
-            if any(candidate is None for candidate in candidates):
+            if x is None:  # the journal is of another algorithm
                 return None
-            place = self._best_of(candidates, score) if n > 1 else 0
+        else:
+            candidates = {place: x for place in range(n) if (x := make(place)) is not None}
+            if not candidates and (x := make(n)) is not None:
+                candidates = {n: x}
+            if not candidates:
+                return None
+            place = self._best_of(candidates, score)
             x = candidates[place]
             prediction = self._predict(x)
-        if x is None:
-            return None
         self.screened += n - 1
         self._decisions.append((place, prediction))
         return x, prediction
@@ -168,24 +171,29 @@ class Screen:
         self._out = 0
         return prediction
 
-    def _best_of(self, candidates: list[np.ndarray], score: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> int:
-        _, active, costs = (np.array(values) for values in zip(*map(self._outlines, candidates), strict=True))
-        return int(np.argmax(score(costs, self.model.quantiles(np.array(candidates), active, costs))))
+    def _best_of(
+        self, candidates: Mapping[int, np.ndarray], score: Callable[[np.ndarray, np.ndarray], np.ndarray]
+    ) -> int:
+        """The number of the best candidate."""
+        places, genotypes = list(candidates), list(candidates.values())
+        if len(places) == 1:
+            return places[0]
+        _, active, costs = (np.array(values) for values in zip(*map(self._outlines, genotypes), strict=True))
+        return places[int(np.argmax(score(costs, self.model.quantiles(np.array(genotypes), active))))]
 
     def _can_matter(self, x: np.ndarray, can_matter: Callable[[float, float], bool]) -> bool:
         """By the predicted error − ½ spread. The spread takes most of the time, and is seldom needed."""
         _, active, cost = self._outlines(x)
-        error = float(self.model.mean(x[None], active[None], np.array([cost]))[0])
+        error, at_most = (float(value[0]) for value in self.model.mean(x[None], active[None]))
         if can_matter(cost, error):
             return True
-        if not can_matter(cost, error - 0.5 * self.model.largest_spread(error)):
+        if not can_matter(cost, error - 0.5 * at_most):
             return False
-        _, spread = self.model.predict(x[None], active[None], np.array([cost]))
+        _, spread = self.model.predict(x[None], active[None])
         return can_matter(cost, error - 0.5 * float(spread[0]))
 
     def _predict(self, x: np.ndarray) -> Prediction:
-        _, active, cost = self._outlines(x)
-        values = self.model.predict(x[None], active[None], np.array([cost]))
+        values = self.model.predict(x[None], self._outlines(x).active[None])
         return Prediction(*(float(f"{float(value[0]):.6g}") for value in values))
 
     # ---- the journal
