@@ -66,3 +66,21 @@ class Archive:
     def least_violating(self) -> Population:
         """The member with the smallest violation, if there is any."""
         return Population.create(*(self.members[i] for i in [*np.argsort(self._f[:, -1], kind="stable")[:1]]))
+
+
+def hypervolume_gains(f: np.ndarray, front: np.ndarray, ref_point: np.ndarray) -> np.ndarray:
+    """What each of some solutions would add to the hypervolume of a front alone (n,); of those that add nothing, by how
+    much their second objective is above the front, as a negative number.
+
+    :param f: (n, 2).
+    :param front: (m, 2), none of which dominates another.
+    """
+    front = front[np.argsort(front[:, 0])]
+    # The second objective that is undercut, from each member's first objective to the next one's.
+    lower = np.append(-np.inf, front[:, 0])
+    upper = np.append(front[:, 0], np.inf)
+    height = np.append(ref_point[1], np.minimum(front[:, 1], ref_point[1]))
+    width = np.minimum(upper, ref_point[0]) - np.maximum(lower, f[:, :1])
+    gains = (np.maximum(width, 0) * np.maximum(height - f[:, 1:], 0)).sum(1)
+    above = f[:, 1] - height[np.searchsorted(front[:, 0], f[:, 0], side="right")]
+    return np.where(gains > 0, gains, -np.maximum(above, 0))

@@ -45,7 +45,6 @@ class AsyncNSGA2(Asynchronous):
         # The members' genotypes by rank, then crowding, the best first, and each member's place among them.
         self._genotypes = np.empty((0, problem.n_var), dtype=bool)
         self._standing = np.empty(0, dtype=int)
-        self._worst = np.full(problem.n_obj, -np.inf)
 
     def _default_pop_size(self, budget: int) -> int:
         return 50
@@ -65,7 +64,6 @@ class AsyncNSGA2(Asynchronous):
     def _use(self, individual: Individual, violation: float, entered: bool) -> None:
         self._members.append(individual)
         self._violations.append(violation)
-        self._worst = np.maximum(self._worst, individual.F)
         f = np.array([member.F for member in self._members])
         rank = ranks(f, np.maximum(0, np.array(self._violations) - self.slack))
         crowding = crowding_distances(f, rank)
@@ -146,14 +144,6 @@ class AsyncNSGA2(Asynchronous):
             x = np.where(is_between, parents[:, 1], parents[:, 0])
         return x ^ (drawn[:, 6:] < 1 / n_var)
 
-    def _gain(self, costs: np.ndarray, errors: np.ndarray) -> np.ndarray:
-        """What candidates of these costs (n,) add to the archive's hypervolume in expectation over their equally likely
-        errors (n, q); if nothing, how far they are from the front at best, as a negative number."""
-        f = np.column_stack([np.repeat(costs, errors.shape[1]), errors.ravel()])
-        gains = hypervolume_gains(f, self.archive.front_f(self.slack), self._worst).reshape(errors.shape)
-        expected = np.maximum(gains, 0).mean(1)
-        return np.where(expected > 0, expected, gains.max(1))
-
 
 def _generator(seed: int, stream: int) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(key=[seed, stream]))
@@ -190,21 +180,3 @@ def crowding_distances(f: np.ndarray, rank: np.ndarray) -> np.ndarray:
         gaps = np.where(neighbours[1:] == neighbours[:-1], np.diff(values), np.inf)
         distance[distinct[order]] += np.append(np.inf, gaps) + np.append(gaps, np.inf)
     return distance
-
-
-def hypervolume_gains(f: np.ndarray, front: np.ndarray, ref_point: np.ndarray) -> np.ndarray:
-    """What each of some solutions would add to the hypervolume of a front alone (n,); of those that add nothing, by how
-    much their second objective is above the front, as a negative number.
-
-    :param f: (n, 2).
-    :param front: (m, 2), none of which dominates another.
-    """
-    front = front[np.argsort(front[:, 0])]
-    # The second objective that is undercut, from each member's first objective to the next one's.
-    lower = np.append(-np.inf, front[:, 0])
-    upper = np.append(front[:, 0], np.inf)
-    height = np.append(ref_point[1], np.minimum(front[:, 1], ref_point[1]))
-    width = np.minimum(upper, ref_point[0]) - np.maximum(lower, f[:, :1])
-    gains = (np.maximum(width, 0) * np.maximum(height - f[:, 1:], 0)).sum(1)
-    above = f[:, 1] - height[np.searchsorted(front[:, 0], f[:, 0], side="right")]
-    return np.where(gains > 0, gains, -np.maximum(above, 0))

@@ -17,11 +17,14 @@ from pymoo.util.display.output import NumberOfGenerations, Output
 
 from ..evaluations import Evaluations, HeldInterrupt, budget_of, end_interrupted, hypervolume, is_over, max_evals
 from ..runners import Runner, SerialRunner, check_runner
-from .archive import Archive
+from .archive import Archive, hypervolume_gains
 from .options import check_options
 from .sampling import ProblemSampling
 from .screen import Outlines, Prediction, Screen
 from .threshold import Annealing, Choice
+
+SLACK = 0.5
+"""How far above the archive an evaluation goes on, in standard errors: what is so near is known in full."""
 
 
 class Asynchronous(Algorithm):
@@ -38,9 +41,9 @@ class Asynchronous(Algorithm):
     evaluations *screens* what is proposed: what it predicts cannot matter is not evaluated, except for a few.
 
     Where the problem also has the `standard_error(error)` of its second objective, a proposal beyond the first
-    population is evaluated with *early stopping*: that ends when it can no longer come within a standard error of the
-    archive, and is then *bounded*. A bounded one has an estimate as its second objective. It may be in the population,
-    never in the archive or the result.
+    population is evaluated with *early stopping*: that ends when it can no longer come within half a standard error of
+    the archive, and is then *bounded*. A bounded one has an estimate as its second objective. It may be in the
+    population, never in the archive or the result.
 
     A subclass defines how it begins (`_begin`), what it does with a result (`_use`, `_lose`) and what it then proposes
     (`_fill`).
@@ -112,6 +115,7 @@ class Asynchronous(Algorithm):
                 stacklevel=2,
             )
         self.archive = Archive(problem.n_obj)
+        self._worst = np.full(problem.n_obj, -np.inf)  # of each objective, among all that was evaluated
         self.pending: dict[int, Individual] = {}  # proposals without a result, by number
         self._proposed = self._completed = 0
         self._queue: deque[Individual] = deque()  # pending ones that are not submitted yet
@@ -273,8 +277,16 @@ class Asynchronous(Algorithm):
         if not self._stops or accepted is None:
             return None
         best = self.archive.least_error(self._outlines(x).cost)
-        needed = max(best + self.problem.standard_error(best), accepted) if np.isfinite(best) else np.inf
+        needed = max(best + SLACK * self.problem.standard_error(best), accepted) if np.isfinite(best) else np.inf
         return float(needed) if np.isfinite(needed) else None
+
+    def _gain(self, costs: np.ndarray, errors: np.ndarray) -> np.ndarray:
+        """What candidates of these costs (n,) add to the archive's hypervolume in expectation over their equally likely
+        errors (n, q); if nothing, how far they are from the front at best, as a negative number."""
+        f = np.column_stack([np.repeat(costs, errors.shape[1]), errors.ravel()])
+        gains = hypervolume_gains(f, self.archive.front_f(self.slack), self._worst).reshape(errors.shape)
+        expected = np.maximum(gains, 0).mean(1)
+        return np.where(expected > 0, expected, gains.max(1))
 
     def _receive(self, individual: Individual) -> None:
         if individual.get("proposal") not in self.pending:
@@ -293,6 +305,7 @@ class Asynchronous(Algorithm):
                 self._screen.learn(individual.X, individual.F[1], bounded)
             violation = float(self.annealing.violation(individual.F, individual.CV[0]))
             entered = not bounded and self.archive.insert(individual, violation) and violation <= self.slack
+            self._worst = np.maximum(self._worst, individual.F)
             self._use(individual, violation, entered)
         self._fill()
 

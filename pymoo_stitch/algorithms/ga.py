@@ -1,11 +1,13 @@
 """The asynchronous genetic algorithm of [G]."""
 
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 from pymoo.core.individual import Individual
 
-from .loops import Loops
+from .loops import CANDIDATES, Candidate, Loops
 
 _TRIES = 100  # to make a child that is worth an evaluation
 
@@ -21,23 +23,25 @@ class AsyncGA(Loops):
         super()._setup(problem, **kwargs)
         self._unpaired: list[int] = []
         self._second: tuple[np.ndarray, tuple[int, int]] | None = None
-        self._parents: dict[int, tuple[int, int]] = {}  # of each loop's child
+        self._parents: dict[int, Sequence[int]] = {}  # of each loop's child
 
     def _default_pop_size(self, budget: int) -> int:
         return int(np.clip(budget // 50, 32, 256))
 
     def _first(self, loop: int) -> np.ndarray | None:
-        for _ in range(_TRIES):
-            child, self._parents[loop] = self._child()
-            if self._is_worthwhile(child, loop):
-                return child
+        children = (self._child() for _ in range(_TRIES))
+        for _ in range(1 + _TRIES // CANDIDATES):
+            chosen = self._choice(partial(next, children, None))
+            if chosen is not None:
+                self._parents[loop] = chosen.rivals
+                return chosen.x
         return None
 
     def _rivals(self, loop: int) -> list[int]:
         return [i for i in self._parents[loop] if self._members[i] is not None]
 
-    def _child(self) -> tuple[np.ndarray, tuple[int, int]]:
-        """The next child of a pair, with its parents."""
+    def _child(self) -> Candidate:
+        """The next child of a pair, which may take the place of one of them."""
         if self._second is None:
             if len(self._unpaired) < 2:
                 self._unpaired = self.random_state.permutation(self.pop_size).tolist()
@@ -47,7 +51,7 @@ class AsyncGA(Loops):
         else:
             child, parents = self._second
             self._second = None
-        return child ^ (self.random_state.random(child.size) < 1 / child.size), parents
+        return Candidate(child ^ (self.random_state.random(child.size) < 1 / child.size), parents)
 
     def _compare(self, individual: Individual, violation: float, entered: bool) -> None:
         worse = [i for i in self._rivals(individual.get("loop")) if self._improves(i, individual.F, violation)]

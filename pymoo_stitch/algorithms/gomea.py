@@ -1,6 +1,7 @@
 """Gene-pool optimal mixing, asynchronous: GOMEA and LK-GOMEA of [G]."""
 
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,7 @@ from pymoo.core.individual import Individual
 from pymoo.core.problem import Problem
 
 from .linkage import linkage_tree
-from .loops import Loops
+from .loops import Candidate, Loops
 
 
 @dataclass
@@ -80,10 +81,10 @@ class GOMEA(Loops):
         mixing = self._mixings[loop]
         while mixing is not None:
             while mixing.order:
-                child = self._mixed(loop, mixing.subsets[mixing.order.pop()], mixing)
-                if child is not None and self._is_worthwhile(child, loop):
+                chosen = self._choice(partial(self._step, loop, mixing))
+                if chosen is not None:
                     mixing.steps += 1
-                    return child
+                    return chosen.x
             mixing = self._next_mixing(loop, mixing)
             self._mixings[loop] = mixing
         return None
@@ -121,6 +122,15 @@ class GOMEA(Loops):
     def _mixing(self, subsets: list[np.ndarray], donors: np.ndarray, elite: np.ndarray | None = None) -> Mixing:
         return Mixing(subsets, donors, elite, self.random_state.permutation(len(subsets)).tolist())
 
+    def _step(self, loop: int, mixing: Mixing) -> Candidate | None:
+        """The genotype of individual `loop` with a donor's values in the next subset in which one differs; None if
+        there is none."""
+        while mixing.order:
+            child = self._mixed(loop, mixing.subsets[mixing.order.pop()], mixing)
+            if child is not None:
+                return Candidate(child, [loop])
+        return None
+
     def _mixed(self, loop: int, subset: np.ndarray, mixing: Mixing) -> np.ndarray | None:
         """The genotype of individual `loop` with a donor's values in a subset; None if no donor differs there."""
         x = self._x[loop]
@@ -138,16 +148,12 @@ class GOMEA(Loops):
         child = x.copy()
         child[subset] = donor[subset]
         if self.closure and hasattr(self.problem, "active"):
-            close(child, donor, active, subset, self.problem.active)
+            close(child, donor, active, subset, lambda x: self._outlines(x).active)
         return child
 
     def _active(self, loop: int) -> np.ndarray:
-        if not hasattr(self.problem, "active"):
-            return np.ones(self.problem.n_var, dtype=bool)
-        member = self._members[loop]
-        if member.get("active_mask") is None:
-            member.set("active_mask", self.problem.active(member.X))
-        return member.get("active_mask")
+        active = self._outlines(self._x[loop]).active
+        return np.ones(self.problem.n_var, dtype=bool) if active is None else active
 
 
 class LKGOMEA(GOMEA):

@@ -2,7 +2,8 @@
 
 from abc import abstractmethod
 from collections import deque
-from typing import Any, ClassVar
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from pymoo.core.individual import Individual
@@ -12,9 +13,11 @@ from .asynchronous import Asynchronous
 from .scalarization import largest_error, reassign, spread_weights, tschebysheff
 from .screen import Prediction
 
-EXEMPT = 1 / 20
-"""The fraction of new proposals that are evaluated whatever the model says."""
+CANDIDATES = 16
+"""New candidates among which the model chooses one."""
 
+EXEMPT = 1 / 20
+"""The fraction of proposals that are evaluated whatever the model says."""
 
 _TRIES = 100  # to find something new when an individual is renewed
 
@@ -25,12 +28,20 @@ KNOWN = 10
 """Proposals in a row that were known before an individual of a converged population is renewed."""
 
 
+class Candidate(NamedTuple):
+    """What a loop may propose: a genotype, and the individuals whose place it may take."""
+
+    x: np.ndarray
+    rivals: Sequence[int]
+
+
 class Loops(Asynchronous):
     """Loops that propose a genotype, wait for its evaluation, use the result, and propose the next.
 
-    A proposal whose key is new is *screened*: it is evaluated if, by its exact cost and by the predicted error − ½
-    spread, it improves the individual or is dominated by nothing in the archive; and so is one in twenty whatever the
-    model says. One whose key is known is accepted if its objectives do so.
+    Proposals are *screened*: of the next 16 candidates with new keys a loop proposes the one that adds most to the
+    hypervolume of the archive in expectation, if by its exact cost and by the predicted error − ½ spread it improves
+    the individual or is dominated by nothing in the archive. One in twenty is the first candidate, whatever the model
+    says. If none is worth it, one whose key is known and whose objectives improve the individual is proposed.
 
     When a population has converged, and proposes only what is known, its individuals are *renewed* one after the other:
     they become mutated members of the archive.
@@ -186,26 +197,44 @@ class Loops(Asynchronous):
 
     # ---- the screen
 
-    def _is_worthwhile(self, x: np.ndarray, loop: int) -> bool:
-        """Whether a proposal of a loop is to be evaluated."""
-        if self._screen is None or not self._screen.is_ready:
-            return True
-        slack, bounds = self.slack, self._bounds()
-        present = [(i, self._rank(i, self._f[i], self._violation[i], bounds)) for i in self._rivals(loop)]
+    def _choice(self, make: Callable[[], Candidate | None]) -> Candidate | None:
+        """What a loop proposes of its next candidates; None if they are screened out, or there is none.
 
-        def can_matter(cost: float, error: float) -> bool:
-            f = np.array([cost, error])
+        :param make: returns the loop's next candidate, None if there is none.
+        """
+        if self._screen is None or not self._screen.is_ready:
+            return make()
+        slack, bounds = self.slack, self._bounds()
+
+        def can_matter(candidate: Candidate, error: float) -> bool:
+            f = np.array([self._outlines(candidate.x).cost, error])
             violation = float(self.annealing.violation(f, 0.0))
-            if any(self._rank(i, f, violation, bounds) < rank for i, rank in present):
-                return True
+            for i in candidate.rivals:
+                if self._members[i] is not None:
+                    present = self._rank(i, self._f[i], self._violation[i], bounds)
+                    if self._rank(i, f, violation, bounds) < present:
+                        return True
             return violation <= slack and not self.archive.has_better(f, slack)
 
-        if not self._outlines.is_new(x):
-            known = self._screen.known(x)
-            return known is not None and can_matter(*known)
-        is_exempt = self.random_state.random() < EXEMPT
-        self._prediction = self._screen.admit(x, is_exempt, can_matter)
-        return self._prediction is not None
+        candidates: list[Candidate] = []
+        useful = None  # one that is known
+        while len(candidates) < CANDIDATES and (candidate := make()) is not None:
+            if self._outlines.is_new(candidate.x):
+                candidates.append(candidate)
+            elif useful is None and (known := self._screen.known(candidate.x)) is not None:
+                useful = candidate if can_matter(candidate, known[1]) else None
+        if candidates:
+            is_exempt = self.random_state.random() < EXEMPT
+            admitted = self._screen.admit(
+                [candidate.x for candidate in candidates],
+                is_exempt,
+                self._gain,
+                lambda place, error: can_matter(candidates[place], error),
+            )
+            if admitted is not None:
+                place, self._prediction = admitted
+                return candidates[place]
+        return useful
 
     # ---- the population
 

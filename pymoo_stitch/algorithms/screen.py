@@ -3,6 +3,7 @@
 import copy
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -84,7 +85,7 @@ class Screen:
         """Candidates that were screened out."""
         self._outlines = outlines
         self._learned: dict[Any, float] = {}  # the error of each key
-        self._out = 0  # candidates in a row that were screened out, when asked for one after another
+        self._out = 0  # candidates in a row that were screened out, when some were asked for after others
         # Decisions that are not in the journal yet, and how many of them went into its row of this number.
         self._decisions: list[tuple[int, Prediction]] = []
         self._noted, self._row = 0, -1
@@ -148,28 +149,37 @@ class Screen:
         self._decisions.append((place, prediction))
         return x, prediction
 
-    def admit(self, x: np.ndarray, is_exempt: bool, can_matter: Callable[[float, float], bool]) -> Prediction | None:
-        """What is predicted of a candidate that is to be evaluated; None if it is screened out.
+    def admit(
+        self,
+        candidates: list[np.ndarray],
+        is_exempt: bool,
+        score: Callable[[np.ndarray, np.ndarray], np.ndarray],
+        can_matter: Callable[[int, float], bool],
+    ) -> tuple[int, Prediction] | None:
+        """The number of the best of some candidates, with what is predicted of it; None if it is screened out, and with
+        it all.
 
-        :param is_exempt: whether it is evaluated whatever the model says.
-        :param can_matter: takes a cost and an error; what can matter can also matter with a smaller error.
+        :param is_exempt: whether the first is taken whatever the model says.
+        :param score: as in `best`.
+        :param can_matter: takes a candidate's number and an error; what can matter can also matter with a smaller
+            error.
         """
+        place, prediction = 0, None
         if self._remembered:
-            admitted = self._remembered[0][0] == self._out
-            prediction = self._remembered.popleft()[1] if admitted else None
-        elif self.screened < self._screened_then:
-            prediction = None
-        elif is_exempt or self._can_matter(x, can_matter):
-            prediction = self._predict(x)
-        else:
-            prediction = None
+            place = self._remembered[0][0] - self._out
+            prediction = self._remembered.popleft()[1] if place < len(candidates) else None
+        elif self.screened >= self._screened_then:
+            place = 0 if is_exempt else self._best_of(dict(enumerate(candidates)), score)
+            if is_exempt or self._can_matter(candidates[place], partial(can_matter, place)):
+                prediction = self._predict(candidates[place])
         if prediction is None:
-            self.screened += 1
-            self._out += 1
+            self.screened += len(candidates)
+            self._out += len(candidates)
             return None
-        self._decisions.append((self._out, prediction))
+        self.screened += len(candidates) - 1
+        self._decisions.append((self._out + place, prediction))
         self._out = 0
-        return prediction
+        return place, prediction
 
     def _best_of(
         self, candidates: Mapping[int, np.ndarray], score: Callable[[np.ndarray, np.ndarray], np.ndarray]
@@ -181,16 +191,16 @@ class Screen:
         _, active, costs = (np.array(values) for values in zip(*map(self._outlines, genotypes), strict=True))
         return places[int(np.argmax(score(costs, self.model.quantiles(np.array(genotypes), active))))]
 
-    def _can_matter(self, x: np.ndarray, can_matter: Callable[[float, float], bool]) -> bool:
+    def _can_matter(self, x: np.ndarray, can_matter: Callable[[float], bool]) -> bool:
         """By the predicted error − ½ spread. The spread takes most of the time, and is seldom needed."""
-        _, active, cost = self._outlines(x)
-        error, at_most = (float(value[0]) for value in self.model.mean(x[None], active[None]))
-        if can_matter(cost, error):
+        active = self._outlines(x).active[None]
+        error, at_most = (float(value[0]) for value in self.model.mean(x[None], active))
+        if can_matter(error):
             return True
-        if not can_matter(cost, error - 0.5 * at_most):
+        if not can_matter(error - 0.5 * at_most):
             return False
-        _, spread = self.model.predict(x[None], active[None])
-        return can_matter(cost, error - 0.5 * float(spread[0]))
+        _, spread = self.model.predict(x[None], active)
+        return can_matter(error - 0.5 * float(spread[0]))
 
     def _predict(self, x: np.ndarray) -> Prediction:
         values = self.model.predict(x[None], self._outlines(x).active[None])

@@ -131,7 +131,7 @@ def test_a_copy_goes_its_own_way(way):
 def test_no_spread_is_larger_than_it_can_be():
     model = taught(*evaluated(100))
     *new, _ = evaluated(200, seed=2)
-    mean, at_most = model.mean(*new)
+    _, at_most = model.mean(*new)
     spread = model.predict(*new)[1]
     assert (spread <= at_most * (1 + 1e-9)).all()
     assert spread.max() > 0
