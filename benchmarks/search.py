@@ -228,17 +228,26 @@ class LocalSearch(Asynchronous):
 
 
 class Results:
-    """Runs in a JSON file, by name: what is there is not run again."""
+    """Runs in a JSON file, by name: what is there is not run again.
 
-    def __init__(self, path):
-        self.path = path
+    :param only_kept: whether nothing is run at all.
+    """
+
+    def __init__(self, path, only_kept=False):
+        self.path, self.only_kept = path, only_kept
         self.runs = json.loads(path.read_text()) if path.exists() else {}
 
     def __call__(self, name, problem, make, budget, seed):
-        if name not in self.runs:
+        if name not in self.runs and not self.only_kept:
             self.runs[name] = searched(problem, make(), budget, seed)
             self.path.write_text(json.dumps(self.runs))
-        return self.runs[name]
+        return self.runs.get(name)
+
+
+def complete(runs):
+    """Without forms of which a run is missing."""
+    missing = {form for (form, _), run in runs.items() if run is None}
+    return {(form, i): run for (form, i), run in runs.items() if form not in missing}
 
 
 class TimedRunner(SerialRunner):
@@ -320,7 +329,7 @@ def table(title, problem_of, instances, runs):
 
 
 def stitching(arguments):
-    results = Results(arguments.results)
+    results = Results(arguments.results, arguments.only_kept)
     instances = range(arguments.first_instance, arguments.first_instance + arguments.instances)
     forms = arguments.forms or FORMS
     rows = []
@@ -332,6 +341,7 @@ def stitching(arguments):
                 name = f"two chains of 50, instance {i}, {form}, {budget}"
                 runs[form, i] = results(name, TwoChains(50, seed=i), FORMS[form], budget, i)
             print(f"  {form}, {budget:,} evaluations", flush=True)
+        runs = complete(runs)
         title = f"Two chains of 50 layers, {budget:,} evaluations"
         rows += [row | {"budget": budget} for row in table(title, lambda i: TwoChains(50, seed=i), instances, runs)]
     record(
@@ -345,7 +355,7 @@ def stitching(arguments):
 
 def pending(arguments):
     """The quality of AsyncNSGA2 by the number of evaluations that are pending."""
-    results = Results(arguments.results)
+    results = Results(arguments.results, arguments.only_kept)
     instances = range(arguments.first_instance, arguments.first_instance + arguments.instances)
     rows = []
     for budget in arguments.budgets:
@@ -370,7 +380,7 @@ def ready_made(arguments):
     """The same on a ready-made problem, whose instances are seeds."""
     from pymoo_stitch import get_problem
 
-    results = Results(arguments.results)
+    results = Results(arguments.results, arguments.only_kept)
     options = dict(option.split("=", 1) for option in arguments.options)
     options = {name: int(value) if value.isdecimal() else value for name, value in options.items()}
     problem = get_problem(arguments.problem, **options)
@@ -382,6 +392,7 @@ def ready_made(arguments):
                 name = f"{arguments.problem} {' '.join(arguments.options)}, seed {i}, {form}, {budget}"
                 runs[form, i] = results(name, problem, FORMS[form], budget, i)
             print(f"  {form}, {budget:,} evaluations", flush=True)
+        runs = complete(runs)
         title = f"{arguments.problem}, {budget:,} evaluations"
         rows += [row | {"budget": budget} for row in table(title, lambda _: problem, instances, runs)]
         hv = Hypervolume(ref_point=np.ones(2))
@@ -412,7 +423,7 @@ def first(arguments):
         def sampling(self):
             return Given(np.concatenate([list(self.space.references.values()), self.space.one_stitch()]))
 
-    results, usual = Results(arguments.results), get_problem(arguments.problem)
+    results, usual = Results(arguments.results, arguments.only_kept), get_problem(arguments.problem)
     problems = {"usual": usual, "one stitch": FromOneStitch(usual.space, usual.task)}
     instances, rows = seeds(arguments), []
     for budget in arguments.budgets:
@@ -532,6 +543,7 @@ if __name__ == "__main__":
         default=pathlib.Path("search.json"),
         help="runs are kept there (default: search.json)",
     )
+    parser.add_argument("--only-kept", action="store_true", help="run nothing, make tables of what is in --results")
     arguments = parser.parse_args()
     for name, part in (PARTS | ON_DEMAND).items():
         if arguments.only == name or (arguments.only is None and name in PARTS):
