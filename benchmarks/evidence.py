@@ -6,8 +6,8 @@ images.
     python benchmarks/evidence.py --only compute --search
 
 Each part is a problem with its searches. `--search` runs them; journals are kept in `--journals`, what is there is not
-run again, and a search that was cut goes on. Without it the journals are read: what they found is evaluated on
-selection and test images, and the tables are made.
+run again, and a search that was cut goes on. Then it says what they found on validation. Without `--search` the
+journals are read, and what they found is evaluated on selection and test images, too.
 
 `cifar10`: ResNet-20 and ResNet-56, 1,000 validation images. `cifar10-500`: the same on 500, where NSGA-II was run too.
 `imagenet`: MobileNetV2 and EfficientNet-Lite0, two architectures with two normalisations; `three`: these and
@@ -94,21 +94,19 @@ def tables(name: str, problem: StitchProblem, runs: list[Run]) -> None:
     """All tables of one part, as data and in words."""
     made = Report(runs, problem)
     print(made, flush=True)
-    record(f"evidence-{name}-search", list(volumes(made)), by=("algorithm", "seed"), noise={"hypervolume": 0.02})
     record(f"evidence-{name}", list(networks(made)), by=("what",), noise={"test": 0.02}, budget=runs[0].budget)
     record(f"evidence-{name}-adds", list(what_stitching_adds(made)), by=("with",), noise={"hypervolume": 0.02})
 
 
-def volumes(made: Report):
+def volumes(problem: StitchProblem, runs: list[Run]):
     """What each search found on validation, and what it took."""
-    problem = made.problem
-    for run in made.runs:
+    for run in runs:
         yield {
             "algorithm": run.algorithm,
             "seed": run.seed,
             "evaluations": len(run),
             "hypervolume": VOLUME.do(problem.normalize(run.F[run.front])),
-            "images": run.images.mean() / len(problem.task[made.split]),
+            "images": run.images.mean() / len(problem.task[problem.split]),
         }
 
 
@@ -248,7 +246,7 @@ def main() -> None:
     parser.add_argument("--data", type=pathlib.Path, default=pathlib.Path("../shared/data"))
     parser.add_argument("--journals", type=pathlib.Path, default=pathlib.Path(__file__).parent / "journals")
     parser.add_argument("--only", choices=[*PARTS, "compute"], help="one part (default: all)")
-    parser.add_argument("--search", action="store_true", help="run searches, and make no tables")
+    parser.add_argument("--search", action="store_true", help="run searches, and say what they found on validation")
     parser.add_argument("--forms", nargs="+", choices=FORMS, help="some of the algorithms")
     parser.add_argument("--seeds", nargs="+", type=int, help="some of the seeds")
     arguments = parser.parse_args()
@@ -261,8 +259,12 @@ def main() -> None:
             algorithms = {form: FORMS[form] for form in arguments.forms or part.forms}
             with DaskRunner(n_workers=1) as runner:  # which evaluates in groups
                 compare(problem, algorithms, ("n_evals", part.budget), runner=runner, **options)
-        else:
-            tables(name, problem, [Run.read(path) for path in sorted(folder.glob("*.sqlite"))])
+        runs = [Run.read(path) for path in sorted(folder.glob("*.sqlite"))]
+        found = list(volumes(problem, runs))
+        print(*found, sep="\n", flush=True)
+        record(f"evidence-{name}-search", found, by=("algorithm", "seed"), noise={"hypervolume": 0.02})
+        if not arguments.search:
+            tables(name, problem, runs)
     if arguments.only in (None, "compute"):
         compute(arguments)
 
