@@ -96,10 +96,9 @@ def alone(problem, X):
             for batch in images.split(problem.engine.batch_size):
                 module(batch)
         times["module"] += time.perf_counter() - start
-    print(
-        f"  one at a time over the plain forward as a module ({len(X)} "
-        f"subnetworks): {times['engine'] / times['module']:.3f}"
-    )
+    ratio = times["engine"] / times["module"]
+    print(f"  one at a time over the plain forward as a module ({len(X)} subnetworks): {ratio:.3f}")
+    return ratio
 
 
 def grouped(problem, name, X):
@@ -119,6 +118,7 @@ def grouped(problem, name, X):
         f"{seconds:.2f}× less time, in {len(plans)} "
         f"group{'s' * (len(plans) > 1)}, {memory:,.0f} MiB at most"
     )
+    return cost, seconds
 
 
 def saved(problem, X):
@@ -128,9 +128,11 @@ def saved(problem, X):
 
 
 def windows(problem, name, X, size):
+    """How many times fewer multiply-adds groups of consecutive ones take: the least, the median and the most."""
     ratios = [saved(problem, X[at : at + size]) for at in range(0, len(X) - size + 1, size // 2)]
-    quartiles = " ".join(f"{value:.2f}" for value in np.quantile(ratios, [0, 0.25, 0.5, 0.75, 1]))
-    print(f"  multiply-adds saved by groups of {size} consecutive {name}: {quartiles} (least, quartiles, most)")
+    least, median, most = np.quantile(ratios, [0, 0.5, 1])
+    print(f"  multiply-adds saved by groups of {size} consecutive {name}: {least:.2f}, {median:.2f}, {most:.2f}")
+    return {f"{name}_least": least, f"{name}_median": median, f"{name}_most": most}
 
 
 # ---------------------------------------------------------------------------------------------------------------- parts
@@ -139,8 +141,8 @@ def windows(problem, name, X, size):
 def cifar10(folder, requested=2_000, pop_size=64):
     problem = cifar10_problem(folder, 32)
     print(f"CIFAR-10, {problem.space!r}, {problem.engine.batch_size} images", flush=True)
-    alone(problem, initial(problem, 24))
-    grouped(problem, "random initial population", initial(problem, 64))
+    row = {"pair": "ResNet-20 + ResNet-56, CIFAR-10, 32 images", "alone": alone(problem, initial(problem, 24))}
+    row["first_cost"], row["first_time"] = grouped(problem, "random initial population", initial(problem, 64))
     start = time.perf_counter()
     result = minimize(
         problem, nsga2(pop_size=pop_size), ("n_gen", requested // pop_size + 1), seed=1, callback=Recorded(alone=6)
@@ -154,31 +156,39 @@ def cifar10(folder, requested=2_000, pop_size=64):
         f"  NSGA-II (n = {pop_size}): {evaluations.skipped / evaluations.requested:.1%} of "
         f"{evaluations.requested:,} requested evaluations are answered by the memo"
     )
-    for size in (64, 256):
-        windows(problem, "evaluations", real, size)
-        windows(problem, "requests", X, size)
-    for name, genotypes in (("request", X), ("evaluation", real)):
-        for first in range(64, len(genotypes) - 63, len(genotypes) // 3):
-            grouped(problem, f"64 of NSGA-II from {name} {first} on", genotypes[first : first + 64])
+    for name, genotypes in (("requests", X), ("evaluations", real)):
+        row |= windows(problem, name, genotypes, 64)
+        found = [
+            grouped(problem, f"64 of NSGA-II from number {first} of the {name} on", genotypes[first : first + 64])
+            for first in range(64, len(genotypes) - 63, len(genotypes) // 3)
+        ]
+        row[f"{name}_cost"], row[f"{name}_time"] = np.median(found, axis=0)
     per_request, single = seconds / evaluations.requested, np.mean(recorded.times)
     print(
         f"  milliseconds per requested evaluation: {1e3 * per_request:.0f} "
         f"in the search, {1e3 * single:.0f} without memo and "
         f"groups ({len(recorded.times)} of them): {single / per_request:.2f}× less"
     )
+    row |= {"memo": evaluations.skipped / evaluations.requested, "request_ms": 1e3 * per_request}
+    row["request_alone_ms"] = 1e3 * single
+    record("engine-cifar10", [row], noise=GROUPS_NOISE, requests=len(X), pop_size=pop_size)
+
+
+GROUPS_NOISE = {"alone": 0.15, "first_cost": 0.03, "first_time": 0.15, "evaluations_median": 0.05}
 
 
 def imagenet():
     problem = imagenet_problem(8, 8)
     print(f"ImageNet size, {problem.space!r}, {problem.engine.batch_size} images", flush=True)
-    alone(problem, initial(problem, 8))
-    grouped(problem, "random initial population", initial(problem, 64))
+    row = {"pair": "ResNet-50 + ResNeXt-50, random weights, 8 images", "alone": alone(problem, initial(problem, 8))}
+    row["first_cost"], row["first_time"] = grouped(problem, "random initial population", initial(problem, 64))
     small = imagenet_problem(2, 2)
     result = minimize(small, nsga2(pop_size=64), ("n_evals", 320), seed=1, callback=Recorded())
     X = np.array(result.algorithm.callback.found)
-    for name, genotypes in (("request", X), ("evaluation", distinct(problem, X))):
-        windows(problem, f"{name}s of NSGA-II", genotypes, 64)
-        grouped(problem, f"the last 64 {name}s of NSGA-II", genotypes[-64:])
+    for name, genotypes in (("requests", X), ("evaluations", distinct(problem, X))):
+        row |= windows(problem, name, genotypes, 64)
+        row[f"{name}_cost"], row[f"{name}_time"] = grouped(problem, f"the last 64 {name}", genotypes[-64:])
+    record("engine-imagenet", [row], noise=GROUPS_NOISE)
 
 
 def stopping(folder, evaluations):
@@ -255,18 +265,29 @@ def held(folder, evaluations, seeds):
 
 
 def memory(budget):
-    """Peak memory of evaluating 16 subnetworks of the ImageNet pair in groups that may take so many MiB."""
+    """Peak memory of evaluating 16 subnetworks of the ImageNet pair in groups that may take so many MiB: groups, MiB
+    planned and measured, as the last numbers printed."""
     problem = imagenet_problem(32, 32, budget * 2**20)
     X = initial(problem, 16)
     plans = list(problem.engine.plans([problem.subnetwork(x) for x in X]))  # also lays out the weights for itself
     pathlib.Path("/proc/self/clear_refs").write_text("5")  # Linux: forget the peak so far
     before = resident("VmRSS")
     problem.evaluate(X)
-    print(
-        f"  budget {budget:,} MiB: {len(plans)} group{'s' * (len(plans) > 1)}, at most "
-        f"{max(p.memory for p in plans) / 2**20:,.0f} MiB planned; the "
-        f"process grew by {resident('VmHWM') - before:,.0f} MiB"
-    )
+    print(len(plans), max(p.memory for p in plans) / 2**20, resident("VmHWM") - before)
+
+
+def memories():
+    print("Memory of groups, 16 random subnetworks of the ImageNet pair, 32 images at a time", flush=True)
+    rows = []
+    for budget in (1_280, 2_048):
+        command = [sys.executable, __file__, "--memory-of", str(budget)]
+        said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        groups, planned, grown = (float(number) for number in said.split()[-3:])
+        rows.append({"allowed": budget, "groups": groups, "planned": planned, "grown": grown})
+        print(
+            f"  {budget:,} MiB allowed: {groups:.0f} groups, {planned:,.0f} planned, grew by {grown:,.0f}", flush=True
+        )
+    record("engine-memory", rows, by=("allowed",), noise={"planned": 0.05, "grown": 0.15})
 
 
 def resident(field):
@@ -295,9 +316,7 @@ if __name__ == "__main__":
     if arguments.only in (None, "imagenet"):
         imagenet()
     if arguments.only in (None, "memory"):
-        print("Memory of groups, 16 random subnetworks of the ImageNet pair, 32 images at a time", flush=True)
-        for budget in (1_280, 2_048):
-            subprocess.run([sys.executable, __file__, "--memory-of", str(budget)], check=True)
+        memories()
     if arguments.only in (None, "stopping"):
         stopping(arguments.data, arguments.evaluations)
     if arguments.only in (None, "held"):

@@ -131,6 +131,19 @@ def _evidence(name: str) -> dict[str, Rows]:
     }
 
 
+GROUPS = {
+    "time of one alone over the plain forward of its module": "{alone:.2f}",
+    "saved, random initial population, multiply-adds and time": "{first_cost:.2f}×, {first_time:.2f}×",
+    "saved, consecutive requests of NSGA-II, median of all groups": (
+        "{requests_median:.2f}× ({requests_least:.2f}–{requests_most:.2f})"
+    ),
+    "some of these timed, multiply-adds and time": "{requests_cost:.2f}×, {requests_time:.2f}×",
+    "saved, consecutive evaluations of NSGA-II, median of all groups": (
+        "{evaluations_median:.2f}× ({evaluations_least:.2f}–{evaluations_most:.2f})"
+    ),
+    "some of those timed, multiply-adds and time": "{evaluations_cost:.2f}×, {evaluations_time:.2f}×",
+}
+
 TABLES: dict[str, Rows | Facts | Crossed] = {
     "supernet": Facts(
         "supernet",
@@ -191,6 +204,16 @@ TABLES: dict[str, Rows | Facts | Crossed] = {
             "own time per evaluation": "{own_ms:.1f} ms",
             "per request": "{request_ms:.1f} ms",
             "utilisation of 90 and of 1,000 workers": "{utilisation_90:.3f}, {utilisation_1000:.3f}",
+        },
+    ),
+    **{name: Facts(name, GROUPS) for name in ("engine-cifar10", "engine-imagenet")},
+    "engine-memory": Rows(
+        "engine-memory",
+        {
+            "MiB allowed": "{allowed:,}",
+            "groups": "{groups:.0f}",
+            "planned": "{planned:,.0f}",
+            "measured": "{grown:,.0f}",
         },
     ),
     "engine-stopping": Rows(
@@ -265,6 +288,26 @@ TABLES: dict[str, Rows | Facts | Crossed] = {
             "to select a network of the module, the first time": "{first_ms:.0f} ms ({most_ms:.0f} ms at most)",
             "later": "{again_us:.0f} µs; no weight is copied",
             "forward over that of the network's own module": "{forward_least:.2f}–{forward_most:.2f}",
+        },
+    ),
+    "journals-resume": Rows(
+        "journals-resume",
+        {
+            "algorithm": "{algorithm}",
+            "evaluations": "{evaluations:,}",
+            "to search": "{search_s:.0f} s",
+            "to go on from its journal": "{resume_s:.0f} s",
+            "peak memory": "{peak_mib:,.0f} MiB",
+            "journal": "{journal_mib:.0f} MiB",
+        },
+    ),
+    "journals-report": Facts(
+        "journals-report",
+        {
+            "evaluations": "{evaluations:,}",
+            "to read the journal, its front and its hypervolumes": "{read_s:.0f} s, {read_mib:,.0f} MiB at most",
+            "to read it and write a report": "{report_s:.0f} s, {report_mib:,.0f} MiB at most",
+            "the page": "{page_mib:.1f} MiB",
         },
     ),
     "cluster-overhead": Facts(

@@ -44,6 +44,9 @@ STEPS = (
     Step("fitting.py", ("--only", "small"), ("--only", "small", "--count", "10")),
     Step("fitting.py", ("--only", "cifar10"), ("--only", "cifar10", "--count", "10", "--samples", "2048"), True),
     Step("fitting.py", ("--only", "imagenet"), None, True),
+    Step("engine.py", ("--only", "cifar10"), None, True),
+    Step("engine.py", ("--only", "imagenet"), None),
+    Step("engine.py", ("--only", "memory")),
     Step("engine.py", ("--only", "stopping"), ("--only", "stopping", "--evaluations", "100"), True),
     Step("engine.py", ("--only", "held"), None, True),
     Step("search.py", ("--only", "fronts"), None, True),
@@ -59,6 +62,7 @@ STEPS = (
     Step("cluster.py", ("--only", "overhead")),
     Step("cluster.py", ("--only", "cifar"), ("--only", "cifar"), True),
     Step("cluster.py", ("--only", "simulated"), ("--only", "simulated", "--overheads", "3")),
+    Step("journals.py", quick=("--evaluations", "5000")),
     Step("fragments.py", quick=None, needs_data=True),
 )
 

@@ -153,7 +153,8 @@ def ranks(f: np.ndarray, excess: np.ndarray) -> np.ndarray:
     """The non-domination rank (n,) of objectives (n, n_obj); what is not tolerated comes after all that is, by its
     excess."""
     rank = np.full(len(f), -1)
-    better = np.all(f[:, None] <= f[None], axis=2) & np.any(f[:, None] < f[None], axis=2)
+    not_worse = np.logical_and.reduce([values[:, None] <= values for values in f.T])
+    better = not_worse & ~not_worse.T
     left = excess == 0
     number = 0
     while left.any():
