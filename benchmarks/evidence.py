@@ -260,6 +260,9 @@ def main() -> None:
             with DaskRunner(n_workers=1) as runner:  # which evaluates in groups
                 compare(problem, algorithms, ("n_evals", part.budget), runner=runner, **options)
         runs = [Run.read(path) for path in sorted(folder.glob("*.sqlite"))]
+        runs = [run for run in runs if len(run) >= part.budget]  # others are still searching, or were cut
+        if not runs:
+            parser.error(f"no search of {name} is complete in {folder}. Run it with --search first.")
         found = list(volumes(problem, runs))
         print(*found, sep="\n", flush=True)
         record(f"evidence-{name}-search", found, by=("algorithm", "seed"), noise={"hypervolume": 0.02})

@@ -286,8 +286,11 @@ def searched(problem, algorithm, budget, seed):
 def table(title, problem_of, instances, runs):
     """Print what is missing to the best front of all runs of an instance, × 1e-4, and return it, a row for each form.
 
-    :param runs: by form and instance, what `searched` returned.
+    :param runs: by form and instance, what `searched` returned. Forms of which a run is missing are left out.
     """
+    runs = complete(runs)
+    if not runs:
+        return []
     hv = Hypervolume(ref_point=np.ones(2))
     problems = {i: problem_of(i) for i in instances}
     best = {
@@ -311,15 +314,16 @@ def table(title, problem_of, instances, runs):
     rows = []
     for form in forms:
         values = gaps[form]
-        columns = [[runs[form, i][name] for i in instances] for name in ("real", "skipped", "screened", "own")]
-        real, skipped, screened, own = np.median(columns, axis=1)
+        names = ("real", "skipped", "screened", "own", "images")
+        real, skipped, screened, own, images = np.median([[runs[form, i][n] for i in instances] for n in names], axis=1)
         row = {"form": form, "median": np.median(values), "worst": values.max(), "instances": len(instances)}
         against = ""
         if least is not None:
             row |= {"better": int(np.sum(values < least - 1e-6)), "not_worse": int(np.sum(values <= least + 1e-6))}
             against = f"{row['better']} / {row['not_worse']}"
         volumes = [hv.do(problems[i].normalize(np.array(runs[form, i]["front"]))) for i in instances]
-        rows.append(row | {"hypervolume": np.median(volumes), "skipped": skipped, "screened": screened})
+        row |= {"hypervolume": np.median(volumes), "images": int(images)}
+        rows.append(row | {"skipped": skipped, "screened": screened})
         print(
             f"{form:26}{np.median(values):8.1f}{values.max():8.1f}{against:>44}{real:8,.0f}{skipped:9,.0f}{screened:10,.0f}"
             f"{1e3 * own / real:8.2f}{1e3 * own / (real + skipped):12.2f}"
@@ -341,7 +345,6 @@ def stitching(arguments):
                 name = f"two chains of 50, instance {i}, {form}, {budget}"
                 runs[form, i] = results(name, TwoChains(50, seed=i), FORMS[form], budget, i)
             print(f"  {form}, {budget:,} evaluations", flush=True)
-        runs = complete(runs)
         title = f"Two chains of 50 layers, {budget:,} evaluations"
         rows += [row | {"budget": budget} for row in table(title, lambda i: TwoChains(50, seed=i), instances, runs)]
     record(
@@ -398,13 +401,7 @@ def ready_made(arguments):
         hv = Hypervolume(ref_point=np.ones(2))
         for form in dict.fromkeys(form for form, _ in runs):
             volumes = [hv.do(problem.normalize(np.array(runs[form, i]["front"]))) for i in instances]
-            images = np.median(
-                [runs[form, i].get("images", np.nan) for i in instances]
-            )  # not known of runs that are kept
-            print(
-                f"{form:26} {images:,.0f} images, hypervolume: median {np.median(volumes):.4f}, "
-                f"{np.round(volumes, 4).tolist()}"
-            )
+            print(f"{form:26} hypervolume: median {np.median(volumes):.4f}, {np.round(volumes, 4).tolist()}")
     record(
         f"search-{arguments.problem}",
         rows,

@@ -284,9 +284,16 @@ class Asynchronous(Algorithm):
         """What candidates of these costs (n,) add to the archive's hypervolume in expectation over their equally likely
         errors (n, q); if nothing, how far they are from the front at best, as a negative number."""
         f = np.column_stack([np.repeat(costs, errors.shape[1]), errors.ravel()])
-        gains = hypervolume_gains(f, self.archive.front_f(self.slack), self._worst).reshape(errors.shape)
+        gains = hypervolume_gains(f, self.archive.front_f(self.slack), self._limit()).reshape(errors.shape)
         expected = np.maximum(gains, 0).mean(1)
         return np.where(expected > 0, expected, gains.max(1))
+
+    def _limit(self) -> np.ndarray:
+        """The objectives from which on a solution adds nothing (n_obj,): the worst that were evaluated, those of the
+        problem's reference point, and the error that the threshold tolerates now."""
+        level = self.annealing.level(self.evaluator.n_eval)
+        limits = [self._worst, getattr(self.problem, "hv_ref_point", self._worst)]
+        return np.minimum.reduce(limits if level is None else [*limits, [np.inf, 1 - level]])
 
     def _receive(self, individual: Individual) -> None:
         if individual.get("proposal") not in self.pending:

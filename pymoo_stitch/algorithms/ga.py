@@ -29,7 +29,7 @@ class AsyncGA(Loops):
         return int(np.clip(budget // 50, 32, 256))
 
     def _first(self, loop: int) -> np.ndarray | None:
-        children = (self._child() for _ in range(_TRIES))
+        children = (self._child() for _ in range(_TRIES))  # a choice may take many of them
         for _ in range(1 + _TRIES // CANDIDATES):
             chosen = self._choice(partial(next, children, None))
             if chosen is not None:

@@ -165,7 +165,7 @@ class LKGOMEA(GOMEA):
 
     The neighbourhood is the k nearest by Hamming distance, k = ⌈n/m⌉ with m drawn again from 1 to n/c. It changes
     quickly: within a GOM, neighbourhood and linkage are found again after every n_var/4 evaluations, and subsets that
-    were tried are left out.
+    were tried are left out. (With a screen a GOM is over before that: an evaluation takes several subsets.)
     """
 
     def __init__(self, *, c: int | None = None, **options: Any):

@@ -17,7 +17,7 @@ CANDIDATES = 16
 """New candidates among which the model chooses one."""
 
 EXEMPT = 1 / 20
-"""The fraction of proposals that are evaluated whatever the model says."""
+"""The fraction of these choices that are the first candidate, whatever the model says."""
 
 _TRIES = 100  # to find something new when an individual is renewed
 
@@ -40,8 +40,8 @@ class Loops(Asynchronous):
 
     Proposals are *screened*: of the next 16 candidates with new keys a loop proposes the one that adds most to the
     hypervolume of the archive in expectation, if by its exact cost and by the predicted error − ½ spread it improves
-    the individual or is dominated by nothing in the archive. One in twenty is the first candidate, whatever the model
-    says. If none is worth it, one whose key is known and whose objectives improve the individual is proposed.
+    the individual or is dominated by nothing in the archive. One choice in twenty is the first candidate, whatever the
+    model says. If none is worth it, one whose key is known and whose objectives improve the individual is proposed.
 
     When a population has converged, and proposes only what is known, its individuals are *renewed* one after the other:
     they become mutated members of the archive.

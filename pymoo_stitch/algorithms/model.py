@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Iterable
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -117,7 +118,7 @@ class ErrorModel:
         """The errors (m, q) that are equally likely, for expectations of what is no linear function of the error."""
         errors, spreads = self.predict(X, active)
         errors = errors[:, None] + OFFSET
-        return errors * np.exp(QUANTILES * spreads[:, None] / errors) - OFFSET
+        return np.maximum(errors * np.exp(QUANTILES * spreads[:, None] / errors) - OFFSET, 0)
 
     # ---- fitting
 
@@ -129,7 +130,7 @@ class ErrorModel:
             tuned = at if at >= 1.5 * tuned else tuned
         if tuned > self._tuned:
             self._tuned = self._fitted = tuned
-            self._solve(tuned, [(length, slope) for length in LENGTHS for slope in SLOPES])
+            self._solve(tuned, product(LENGTHS, SLOPES))
         if fitted > self._fitted:
             self._fitted = fitted
             self._solve(fitted, [(self._length, self._slope)])

@@ -82,10 +82,10 @@ class Screen:
     def __init__(self, problem: Problem, outlines: Outlines):
         self.model = ErrorModel(problem.n_var)
         self.screened = 0
-        """Candidates that were screened out."""
+        """Candidates that were not taken."""
         self._outlines = outlines
         self._learned: dict[Any, float] = {}  # the error of each key
-        self._out = 0  # candidates in a row that were screened out, when some were asked for after others
+        self._out = 0  # candidates that were screened out since one was last taken
         # Decisions that are not in the journal yet, and how many of them went into its row of this number.
         self._decisions: list[tuple[int, Prediction]] = []
         self._noted, self._row = 0, -1
@@ -132,10 +132,11 @@ class Screen:
         :param score: of costs (n,) and equally likely errors (n, q), the higher the better (n,).
         """
         if self._remembered:
-            place, prediction = self._remembered.popleft()
-            x = make(place)
-            if x is None:  # the journal is of another algorithm
+            place, prediction = self._remembered[0]
+            x = make(place) if place <= n else None
+            if x is None:  # nothing was new then either: the decision is of a later proposal
                 return None
+            self._remembered.popleft()
         else:
             candidates = {place: x for place in range(n) if (x := make(place)) is not None}
             if not candidates and (x := make(n)) is not None:
@@ -167,7 +168,7 @@ class Screen:
         place, prediction = 0, None
         if self._remembered:
             place = self._remembered[0][0] - self._out
-            prediction = self._remembered.popleft()[1] if place < len(candidates) else None
+            prediction = self._remembered.popleft()[1] if 0 <= place < len(candidates) else None
         elif self.screened >= self._screened_then:
             place = 0 if is_exempt else self._best_of(dict(enumerate(candidates)), score)
             if is_exempt or self._can_matter(candidates[place], partial(can_matter, place)):

@@ -86,7 +86,7 @@ class Point:
 
     :param name: of a reference; of others the beginning of their key.
     :param network: the network itself, with `module()` and `export(path)`.
-    :param found_by: the algorithms on whose front it is, or within a standard error of it; "cascade" if it is one.
+    :param found_by: the algorithms on whose front it is, or within half a standard error of it; "cascade" if it is one.
     :param measured: all that was measured.
     :param metrics: each metric's value.
     :param F: the objectives [2].

@@ -13,6 +13,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from pymoo.core.population import Population
 
+from ..algorithms.asynchronous import SLACK
 from ..evaluations import identity, problem_differences, write_genotype
 from ..problem import Elsewhere, StitchProblem
 from ..supernet import Cascade, Subnetwork
@@ -31,7 +32,8 @@ from .points import TOLERANCE, Against, Measured, Point, compared, paired
 from .runs import Run
 
 NEAR = 50
-"""How many networks that are no more than a standard error from a front are evaluated again, the nearest first."""
+"""How many networks that are no more than half a standard error from a front are evaluated again, the nearest
+first."""
 
 
 class NothingToRecommendError(ValueError):
@@ -42,7 +44,8 @@ class Report:
     """Runs of one problem, by any algorithms and with any seeds, and what can be taken from them.
 
     Searches see one split, as a rule "validation", and what looks best there was lucky with its images. So their
-    fronts, and the networks within a standard error of these, are evaluated again on the selection split, where you
+    fronts, and the networks within half a standard error of these (evaluations end early beyond that), are evaluated
+    again on the selection split, where you
     choose; the test split is only reported. Whatever an algorithm's runs have found together is its front: the
     non-dominated ones of all their evaluations.
 
@@ -131,7 +134,8 @@ class Report:
 
     def _candidates(self) -> dict[str, tuple[np.ndarray, list[str], float]]:
         """The networks on the algorithms' fronts and, if there is another split to choose on, the nearest of those
-        within a standard error of them: genotype, algorithms and distance from the front in standard errors, by key."""
+        within half a standard error of them: genotype, algorithms and distance from the front in standard errors, by
+        key."""
         found: dict[str, tuple[np.ndarray, list[str], float]] = {}
         for label, group in self.comparison.runs.items():
             F, X = np.concatenate([run.F for run in group]), np.concatenate([run.X for run in group])
@@ -139,7 +143,7 @@ class Report:
             sound = np.concatenate([run.is_sound for run in group])
             gaps = self._gaps(F, sound)
             gaps[front_of(F, sound)] = 0
-            near = 1.0 if self.deciding != self.split else 0.0
+            near = SLACK if self.deciding != self.split else 0.0
             for i in np.flatnonzero(gaps <= near):
                 x, labels, gap = found.get(keys[i], (X[i], [], np.inf))
                 if label not in labels:

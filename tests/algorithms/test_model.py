@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pymoo_stitch.algorithms import model as module
-from pymoo_stitch.algorithms.model import ErrorModel
+from pymoo_stitch.algorithms.model import ESTIMATE_NOISE, NOISE, ErrorModel
 
 
 def evaluated(n, depth=8, seed=0):
@@ -36,9 +36,10 @@ def bits(x, active):
     ]
 
 
-def slow(x, active, errors, points, tuned, new):
+def slow(x, active, errors, noises, points, tuned, new):
     """Mean and spread for new genotypes by the formulas, with dense inverses.
 
+    :param noises: the variance of each evaluation that no decision explains.
     :param points: which evaluations the process holds, given how many there are.
     :param tuned: how many evaluations there were when length and slope were chosen.
     """
@@ -52,7 +53,7 @@ def slow(x, active, errors, points, tuned, new):
         y = np.log(errors[held] + 0.01)
         best = None
         for pair in pairs:
-            k = np.array([[kernel(a, b, *pair) for b in z[held]] for a in z[held]]) + 1e-3 * np.eye(len(held))
+            k = np.array([[kernel(a, b, *pair) for b in z[held]] for a in z[held]]) + np.diag(noises[held])
             inverse = np.linalg.inv(k)
             variance = y @ inverse @ y / len(k)
             likelihood = -0.5 * np.linalg.slogdet(variance * k)[1]  # but for a constant
@@ -78,11 +79,14 @@ def test_predictions_equal_slow_ones(n, tuned):
     *rows, errors = evaluated(n)
     *new, _ = evaluated(6, seed=1)
     new[0][0], new[1][0] = rows[0][-1], rows[1][-1]  # one that is known
-    mean, spread = taught(*rows, errors).predict(*new)
-    expected = slow(*rows, errors, np.arange, tuned, new)
+    noises = np.where(np.arange(n) % 3 == 1, ESTIMATE_NOISE, NOISE)
+    noises[-1] = NOISE
+    model = taught(*rows, errors, noises)
+    mean, spread = model.predict(*new)
+    expected = slow(*rows, errors, noises, np.arange, tuned, new)
     np.testing.assert_allclose(mean, expected[0], rtol=1e-6)
     np.testing.assert_allclose(spread, expected[1], rtol=1e-5)
-    np.testing.assert_allclose(mean, taught(*rows, errors).mean(*new)[0], rtol=1e-12)
+    np.testing.assert_allclose(mean, model.mean(*new)[0], rtol=1e-12)
     assert abs(mean[0] - errors[-1]) < 0.01
     assert spread[0] < np.median(spread[1:])
 
@@ -96,7 +100,7 @@ def test_of_many_the_newest_and_those_of_least_error_are_held(monkeypatch):
         others = sorted(range(n - 15), key=lambda i: errors[i])
         return sorted(others[:15]) + list(range(n - 15, n))
 
-    expected = slow(*rows, errors, points, 80, new)
+    expected = slow(*rows, errors, np.full(80, NOISE), points, 80, new)
     np.testing.assert_allclose(taught(*rows, errors).predict(*new), expected, rtol=1e-5)
 
 

@@ -18,7 +18,7 @@ from pymoo.optimize import minimize
 from pymoo.util.nds.non_dominated_sorting import NonDominatedSorting
 
 from pymoo_stitch import Evaluations, Run
-from pymoo_stitch.algorithms import GOMEA, LKGOMEA, AsyncGA, AsyncNSGA2
+from pymoo_stitch.algorithms import GOMEA, LKGOMEA, AsyncGA, AsyncNSGA2, Threshold
 from pymoo_stitch.algorithms.archive import hypervolume_gains
 from pymoo_stitch.algorithms.async_nsga2 import crowding_distances, ranks
 from pymoo_stitch.algorithms.model import LEAST, ErrorModel
@@ -90,6 +90,20 @@ def test_another_number_of_threads_changes_nothing(whole, tmp_path, name):
         capture_output=True,
     )
     assert rows(path) == rows(whole / name)
+
+
+@pytest.mark.filterwarnings("ignore:nothing new is left to propose")
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_run_that_uses_up_the_space_goes_on_from_anywhere(tmp_path, seed):
+    """Near the end most proposals find nothing new: the decisions in the journal are those of later ones."""
+    small = {"budget": 400, "problem": Chains(depth=4), "seed": seed}
+    search("AsyncNSGA2", tmp_path / "whole", **small)
+    expected = rows(tmp_path / "whole")
+    assert len(expected) < 400
+    for n in (60, 90, 100, 108):
+        path = cut(tmp_path / "whole", tmp_path / f"journal {n}", n)
+        search("AsyncNSGA2", path, **small)
+        assert rows(path) == expected
 
 
 @pytest.mark.parametrize("name", SCREENED)
@@ -223,11 +237,13 @@ def test_gains_are_differences_of_hypervolumes(f, others):
 def test_candidates_are_weighed_by_what_they_add_in_expectation():
     """One whose mean adds nothing, but that would close a wide gap if it were better, comes before one that is sure to
     add little; the expectation is the mean of differences of hypervolumes."""
-    algorithm = AsyncNSGA2().setup(TwoChains(6, seed=0), termination=("n_evals", 100), seed=1)
-    front, algorithm._worst = np.array([[1.0, 0.5], [5.0, 0.4], [5.1, 0.3]]), np.array([6.0, 0.9])
+    problem = TwoChains(6, seed=0)
+    problem.hv_ref_point = np.array([6.0, 0.9])
+    algorithm = AsyncNSGA2().setup(problem, termination=("n_evals", 100), seed=1)
+    front, algorithm._worst = np.array([[1.0, 0.5], [5.0, 0.4], [5.1, 0.3]]), np.array([7.0, 1.0])
     algorithm.archive.front_f = lambda slack: front
     costs, errors = np.array([2.0, 5.0, 5.5]), np.array([[0.4, 0.5, 0.6], [0.39, 0.39, 0.39], [0.5, 0.6, 0.7]])
-    indicator = Hypervolume(ref_point=algorithm._worst)
+    indicator = Hypervolume(ref_point=problem.hv_ref_point)
     gains = [
         np.mean([indicator.do(np.vstack([front, [cost, error]])) - indicator.do(front) for error in row])
         for cost, row in zip(costs, errors, strict=True)
@@ -235,6 +251,35 @@ def test_candidates_are_weighed_by_what_they_add_in_expectation():
     found = algorithm._gain(costs, errors)
     np.testing.assert_allclose(found[:2], gains[:2])
     assert found[0] > found[1] > 0 > found[2] == pytest.approx(-0.2)
+
+
+@pytest.mark.parametrize(
+    ("threshold", "ref_point", "error"),
+    [(None, [9.0, 9.0], 0.9), (0.5, [9.0, 9.0], 0.5), (0.5, [9.0, 0.2], 0.2)],
+)
+def test_nothing_is_gained_where_nobody_looks(threshold, ref_point, error):
+    """Neither below the threshold, nor beyond the hypervolume's reference point, nor beyond all that was seen."""
+    problem = TwoChains(6, seed=0)
+    problem.hv_ref_point = np.array(ref_point)
+    chosen = None if threshold is None else Threshold(final=threshold, until=0)
+    algorithm = AsyncNSGA2(threshold=chosen).setup(problem, termination=("n_evals", 100), seed=1)
+    algorithm._worst = np.array([6.0, 0.9])
+    gains = algorithm._gain(np.array([1.0, 1.0, 7.0]), np.array([[error - 0.01], [error + 0.01], [0.1]]))
+    assert gains[0] == pytest.approx(5 * 0.01)
+    assert gains[1] <= 0
+    assert gains[2] <= 0
+
+
+def test_an_estimate_teaches_less_than_an_error():
+    problem = TwoChains(12, seed=3)
+    x = np.random.default_rng(3).random((60, problem.n_var)) < 0.2
+    active = np.array([problem.active(row) for row in x])
+    screens = [Screen(problem, Outlines(problem)) for _ in range(2)]
+    for screen, bounded in zip(screens, (False, True), strict=True):
+        for row, (_, error) in zip(x, problem.f(x), strict=True):
+            screen.learn(row, error, bounded)
+    (_, surely), (_, hardly) = (screen.model.predict(x, active) for screen in screens)
+    assert np.median(hardly / surely) > 1.5
 
 
 @pytest.fixture
@@ -279,8 +324,8 @@ def test_the_best_of_some_candidates_is_taken_if_it_can_matter_and_a_journal_say
     assert again.screened == screen.screened == 28
 
 
-def test_nothing_that_is_known_is_asked_for_while_something_new_can_matter():
-    class Half(AsyncGA):
+def test_what_is_new_comes_first():
+    class Noting(AsyncGA):
         """Notes what is proposed, and whether it is new."""
 
         def _propose(self, x, *args, **attributes):
@@ -288,7 +333,7 @@ def test_nothing_that_is_known_is_asked_for_while_something_new_can_matter():
             super()._propose(x, *args, **attributes)
 
     asked = []
-    minimize(TwoChains(30, seed=2), Half(), ("n_evals", 150), seed=1)
+    minimize(TwoChains(30, seed=2), Noting(), ("n_evals", 150), seed=1)
     assert np.mean(asked[50:100]) > 0.8
 
 
