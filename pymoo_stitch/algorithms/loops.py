@@ -13,7 +13,7 @@ from .asynchronous import Asynchronous
 from .scalarization import largest_error, reassign, spread_weights, tschebysheff
 from .screen import Prediction
 
-CANDIDATES = 16
+CANDIDATES = 64
 """New candidates among which the model chooses one."""
 
 EXEMPT = 1 / 20
@@ -38,7 +38,7 @@ class Candidate(NamedTuple):
 class Loops(Asynchronous):
     """Loops that propose a genotype, wait for its evaluation, use the result, and propose the next.
 
-    Proposals are *screened*: of the next 16 candidates with new keys a loop proposes the one that adds most to the
+    Proposals are *screened*: of the next 64 candidates with new keys a loop proposes the one that adds most to the
     hypervolume of the archive in expectation, if by its exact cost and by the predicted error − ½ spread it improves
     the individual or is dominated by nothing in the archive. One choice in twenty is the first candidate, whatever the
     model says. If none is worth it, one whose key is known and whose objectives improve the individual is proposed.
