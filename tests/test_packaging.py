@@ -18,7 +18,7 @@ def test_all_say_the_same_version():
     configuration = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     assert configuration["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "pymoo_stitch.__version__"}
     cited = re.search(r"^version: (.+)$", (ROOT / "CITATION.cff").read_text(encoding="utf-8"), re.M)
-    newest = re.search(r"^## ([\d.]+)", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.M)
+    newest = re.search(r"^## ([\w.]+)", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.M)
     assert cited[1] == newest[1] == pymoo_stitch.__version__
 
 
