@@ -427,6 +427,20 @@ def test_nothing_is_left_on_a_cluster_that_stays(runner):
     assert plugins() == before
 
 
+@pytest.mark.slow
+def test_a_search_may_begin_while_a_worker_cannot_be_reached(fragile):
+    """It begins when the scheduler has given that worker up."""
+    fragile.client.wait_for_workers(2)
+    frozen = psutil.Process(next(iter(workers(fragile))))
+    frozen.suspend()
+    try:
+        number = fragile.submit(Evaluate(Slow(seconds=0)), np.zeros(20, bool))
+        assert fragile.wait(timeout=60)[0] == number
+    finally:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            frozen.resume()
+
+
 def test_a_dashboard_that_cannot_be_shown_is_not_named(runner, monkeypatch):
     monkeypatch.setattr("pymoo_stitch.runners.dask.find_spec", lambda name: None)
     assert runner.dashboard is None
