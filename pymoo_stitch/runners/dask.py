@@ -381,7 +381,8 @@ class DaskRunner(Runner):
         if not self._waiting and not self._suspects:
             return
         seconds = self._busy / self._groups if self._groups else 1.0
-        slots = self.n_workers * (1 + min(8, math.ceil(LATENCY / max(seconds, 1e-6))))
+        # without a worker too something is to be done: a cluster that scales by what there is would else start none
+        slots = max(1, self.n_workers) * (1 + min(8, math.ceil(LATENCY / max(seconds, 1e-6))))
         # one at a time, or one that kills its worker would take others along
         if self._suspects and self._trial not in self._in_flight:
             self._trial = self._send([self._suspects.popleft()])

@@ -55,11 +55,17 @@ def test_jobs_are_cancelled_and_requeued_in_the_middle(tmp_path):
         assert 0 < repeated <= POP_SIZE
 
 
-def test_a_walltime_ends_workers_and_adaptive_scaling_replaces_them(tmp_path):
-    with searching(tmp_path, 480, "00:02:00", "adaptive", "lifetime") as (one, commands):
-        repeated = finished(one, 480, 500)
+@pytest.mark.parametrize("minimum", [3, 0])
+def test_workers_leave_before_the_walltime_and_adaptive_scaling_replaces_them(tmp_path, minimum):
+    with searching(tmp_path, 480, "00:02:00", str(minimum)) as (one, commands):
+        one.wait_for(1)
+        begin = time.time()
+        repeated = finished(one, 480, 600)
         workers = {path.name for path in one.log.glob("*-*.txt")}
-        print(f"\n| SLURM jobs of a minute or two, adaptive | {len(workers)} workers in all | {repeated} |")
+        print(
+            f"\n| SLURM jobs of a minute, adaptive from {minimum} on | {time.time() - begin:.0f} s to the end, "
+            f"{len(workers)} workers in all | {repeated} |"
+        )
         assert len(workers) > 3
         assert repeated <= POP_SIZE
         one.wait_until(lambda: not commands.jobs(), 60)

@@ -441,6 +441,17 @@ def test_a_search_may_begin_while_a_worker_cannot_be_reached(fragile):
             frozen.resume()
 
 
+def test_a_cluster_that_scales_by_what_there_is_to_do_starts_workers():
+    """It has none to begin with."""
+    settings = {"n_workers": 0, "threads_per_worker": 1, "host": "127.0.0.1", "dashboard_address": None}
+    with LocalCluster(**settings) as cluster:
+        cluster.adapt(minimum=0, maximum=1, interval="100ms")
+        with DaskRunner(cluster) as runner:
+            assert runner.n_workers == 0
+            numbers = {runner.submit(Evaluate(Slow(seconds=0)), x) for x in np.eye(20, dtype=bool)}
+            assert {runner.wait(timeout=60)[0] for _ in numbers} == numbers
+
+
 def test_a_dashboard_that_cannot_be_shown_is_not_named(runner, monkeypatch):
     monkeypatch.setattr("pymoo_stitch.runners.dask.find_spec", lambda name: None)
     assert runner.dashboard is None
