@@ -16,7 +16,7 @@ from pymoo_stitch.algorithms import AsyncNSGA2
 if __name__ == "__main__":
     problem_file, log, journal, budget, seconds, walltime, *how = sys.argv[1:]
     address = {"host": "10.26.0.5", "dashboard_address": "10.26.0.5:0"}
-    lifetime = ["--lifetime", "60s", "--lifetime-stagger", "5s"] if how else []
+    lifetime = ["--lifetime", "90s", "--lifetime-stagger", "5s"] if how else []
     cluster = SLURMCluster(
         cores=1,
         processes=1,
