@@ -191,8 +191,8 @@ class DaskRunner(Runner):
 
     @property
     def ahead(self) -> int:  # type: ignore[override]  # an attribute elsewhere
-        """A group for each worker, and one to follow it."""
-        return 2 * self.group * self.n_workers
+        """A group for each worker, and one to follow it; as for one worker while there is none."""
+        return 2 * self.group * max(1, self.n_workers)
 
     @property
     def n_workers(self) -> int:  # type: ignore[override]  # an attribute elsewhere
