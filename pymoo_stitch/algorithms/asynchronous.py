@@ -121,7 +121,6 @@ class Asynchronous(Algorithm):
         self._queue: deque[Individual] = deque()  # pending ones that are not submitted yet
         self._outlines = Outlines(problem)
         self._screen = Screen(problem, self._outlines) if self.screen and Screen.suits(problem) else None
-        self._ahead = self.runner.ahead if self.proposes_no_key_twice else None
         self._stops = self.early_stopping and not self.evaluator.count_skipped and _can_stop(problem)
 
     def _initialize_infill(self) -> Population:
@@ -259,9 +258,10 @@ class Asynchronous(Algorithm):
     def _is_wanted(self) -> bool:
         """Whether the runner, or the journal, can use another proposal now. The later it gets one, the more is known
         about what is needed of it."""
-        if not self._stops or self._ahead is None or self.evaluator.lacks_request:
+        if not self._stops or not self.proposes_no_key_twice or self.evaluator.lacks_request:
             return True
-        return len(self.pending) - len(self._queue) < self._ahead
+        ahead = self.runner.ahead  # not the same all the time: workers join late, and leave
+        return ahead is None or len(self.pending) - len(self._queue) < ahead
 
     def _released(self) -> Individual:
         """The next proposal, with what is needed of it now."""

@@ -11,12 +11,14 @@ import numpy as np
 from ..evaluations import Evaluate
 from ..problem import StitchProblem
 from ..runners import DaskRunner
-from ..runners.inspection import ask_all, evaluated, facts, largest_difference, place_of, rates
-from ..runners.placement import Place, devices, misplaced
+from ..runners.inspection import all_versions, ask_all, evaluated, facts, largest_difference, place_of, rates
+from ..runners.placement import Place, devices, misplaced, slots
 from ..util.tables import table
-from ..util.versions import versions
 from .commands import problem_of_options, runner_of_options
 from .exits import ERROR
+
+MUCH = 1.2
+"""How many times as fast fewer evaluations at a time have to be to be worth a word: these measurements are short."""
 
 
 def check(options: Namespace) -> int | None:
@@ -44,14 +46,18 @@ def _check(problem: StitchProblem, runner: DaskRunner, options: Namespace) -> li
     wrong += [*_other_versions(known), *misplaced(places)]
     if wrong:
         return wrong
-
+    print()
+    print(
+        f"Versions, the same here and on every worker: {', '.join(' '.join(pair) for pair in all_versions().items())}."
+    )
     read = ask_all(runner, _read, about=Evaluate(problem))
     wrong = [f"{address} cannot read the data: {_words(e)}" for address, e in read.items() if isinstance(e, Exception)]
     if wrong:
         return wrong
     for split in next(iter(read.values())):
         took = [seconds[split] for seconds in read.values()]
-        print(f"{split}: {len(problem.task[split]):,} images, read by every worker, in {max(took):.1f} s at most.")
+        count = len(problem.task[split])
+        print(f"Data, {split}: {count:,} images; every worker reads the first in {_short(max(took))} at most.")
     rng = np.random.default_rng(options.seed)
     f = Evaluate(problem)
     results = ask_all(runner, evaluated, _genotypes(problem, rng, 2), about=f)
@@ -59,19 +65,29 @@ def _check(problem: StitchProblem, runner: DaskRunner, options: Namespace) -> li
     if wrong:
         return wrong
     cost, error = largest_difference(results)
-    print(f"Two evaluations by every worker: costs differ by {cost:g}, errors by {error:.2g} at most.")
+    print(
+        f"Two networks, evaluated by every worker: costs differ by {cost:g} (allowed: 0), "
+        f"errors by {error:.2g} at most (allowed: {options.tolerance:g})."
+    )
     if cost or not error <= options.tolerance:
         wrong.append(f"workers disagree about the same networks by more than {options.tolerance:g} (--tolerance).")
     found = rates(runner, places, f, lambda n: _genotypes(problem, rng, n))
-    n_devices = len(devices(places))
-    rows = [[f"{count}", f"{rate / n_devices:.3g}", f"{rate:.3g}"] for count, rate in found.items()]
-    print("", *table([["at a time per device", "evaluations/s per device", "in all"], *rows]), sep="\n")
-    used = list(found.values())[-1]
+    by_device = devices(places)
+    most = sum(place.threads for place in places)
+    rows = []
+    for count, rate in found.items():
+        busy = sum(len(slots(group, count)) for group in by_device.values())
+        rows.append([f"{count}", f"{busy}", f"{rate / len(by_device):.3g}", f"{rate:.3g}"])
+    head = ["evaluations at a time per device", "in all", "evaluations/s per device", "in all"]
+    print("", *table([head, *rows]), sep="\n")
+    used = found[max(found)]
     print(
-        f"\n{options.budget:,} evaluations take about {_duration(options.budget / used)} "
-        "with all that there is; less where "
-        "many stop early."
+        f"\n{options.budget:,} evaluations take about {_duration(options.budget / used)} with {most} at a time "
+        f"on {_counted(len(by_device), 'device')}; less where many stop early, more with a --pop-size below that."
     )
+    best = max(found, key=lambda count: found[count])
+    if found[best] > MUCH * used:
+        print(f"{best} at a time per device would be faster: start fewer workers, or with fewer threads.")
     return wrong
 
 
@@ -88,7 +104,7 @@ def _rows(places: list[Place], known: Mapping[str, Mapping[str, Any]]) -> list[l
 
 def _other_versions(known: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Which workers have other versions than this process, as sentences."""
-    here, sentences = versions(), []
+    here, sentences = all_versions(), []
     for address, found in known.items():
         there = found["versions"]
         other = {name: there.get(name) for name, number in here.items() if there.get(name) != number}
@@ -112,6 +128,14 @@ def _read(f: Evaluate) -> dict[str, float]:
 def _genotypes(problem: StitchProblem, rng: np.random.Generator, count: int) -> np.ndarray:
     """Some of those with which a search begins."""
     return problem.sampling.do(problem, count, random_state=rng).get("X").astype(bool)
+
+
+def _short(seconds: float) -> str:
+    return f"{seconds:.1f} s" if seconds >= 0.1 else "0.1 s"
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}{'s' if count != 1 else ''}"
 
 
 def _words(error: Exception) -> str:

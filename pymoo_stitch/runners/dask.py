@@ -51,6 +51,10 @@ PARTING = 10.0
 TRIM = "MALLOC_TRIM_THRESHOLD_"
 """How many free bytes malloc keeps before it returns memory to the system."""
 
+GIVEN_UP = 360.0
+"""Seconds in which a worker that cannot be reached has to come back, or to be given up: Dask's scheduler does that
+after five minutes at most."""
+
 TOGETHER = 5.0
 """Seconds in which results that are fetched together have to be there; beyond, each is fetched alone, again and again:
 the host of a worker that does not answer keeps what it has until the scheduler gives it up, and keeps nothing else
@@ -187,8 +191,8 @@ class DaskRunner(Runner):
 
     @property
     def ahead(self) -> int:  # type: ignore[override]  # an attribute elsewhere
-        """A group for each worker, and one to follow it."""
-        return 2 * self.group * self.n_workers
+        """A group for each worker, and one to follow it; as for one worker while there is none."""
+        return 2 * self.group * max(1, self.n_workers)
 
     @property
     def n_workers(self) -> int:  # type: ignore[override]  # an attribute elsewhere
@@ -307,10 +311,32 @@ class DaskRunner(Runner):
             content = digest([pickled])
             if content not in self._sent:
                 name = f"pymoo-stitch-{uuid.uuid4().hex}"
-                self.client.register_plugin(_Sent(pickled), name=name)
+                self._register(_Sent(pickled), name)
                 self._sent[content] = name
             self._names[id(f)] = self._sent[content], f
         return self._names[id(f)][0]
+
+    def _register(self, plugin: WorkerPlugin, name: str) -> None:
+        """Send a plugin to all workers, also to those that join later. Dask raises an error if one of them cannot be
+        reached; here all are tried again, until that one is back or the scheduler has given it up."""
+        until = time.monotonic() + GIVEN_UP
+        what = "Waiting for every worker to receive the problem. Dask gives up one that cannot be reached, in time."
+        waiting = threading.Timer(5 * PATIENCE, _tell, [what])
+        waiting.daemon = True
+        waiting.start()
+        try:
+            while True:
+                try:
+                    self.client.register_plugin(plugin, name=name)
+                    return
+                except OSError as error:  # of the scheduler's connection to a worker, TimeoutError included
+                    if self.client.status != "running":
+                        raise self._lost() from error
+                    if time.monotonic() > until:
+                        raise
+                    time.sleep(1)
+        finally:
+            waiting.cancel()
 
     def _look(self) -> None:
         """Count the workers, once a second."""
@@ -355,7 +381,8 @@ class DaskRunner(Runner):
         if not self._waiting and not self._suspects:
             return
         seconds = self._busy / self._groups if self._groups else 1.0
-        slots = self.n_workers * (1 + min(8, math.ceil(LATENCY / max(seconds, 1e-6))))
+        # without a worker too something is to be done: a cluster that scales by what there is would else start none
+        slots = max(1, self.n_workers) * (1 + min(8, math.ceil(LATENCY / max(seconds, 1e-6))))
         # one at a time, or one that kills its worker would take others along
         if self._suspects and self._trial not in self._in_flight:
             self._trial = self._send([self._suspects.popleft()])

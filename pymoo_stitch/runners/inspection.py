@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import version
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -33,12 +34,17 @@ def ask_all(
     return answers
 
 
+def all_versions() -> dict[str, str]:
+    """The versions of what workers and a search have to have in common."""
+    return versions() | {"dask": version("distributed")}
+
+
 def facts() -> dict[str, Any]:
     """What a worker says of itself: versions, memory, and the GPU on which it computes."""
     import torch
 
     memory = psutil.virtual_memory()
-    found: dict[str, Any] = {"versions": versions(), "memory": memory.total, "free": memory.available}
+    found: dict[str, Any] = {"versions": all_versions(), "memory": memory.total, "free": memory.available}
     gpus = torch.cuda.device_count()
     found |= {"gpus": gpus, "gpu": own_gpu(os.environ, gpus), "gpu_name": None}
     if gpus:

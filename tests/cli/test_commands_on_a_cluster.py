@@ -1,6 +1,7 @@
 """Commands on a cluster that is there: check, and report and export of a run."""
 
 import json
+import platform
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ import torch
 
 from pymoo_stitch.cli import main
 from pymoo_stitch.runners import DaskRunner
+from pymoo_stitch.runners.inspection import all_versions
 
 TINY = '''
 import os
@@ -77,9 +79,31 @@ def test_a_sound_cluster(address, tiny, capsys):
     assert main(["check", tiny, "--scheduler", address, "--budget", "100000"]) == 0
     said = capsys.readouterr().out
     assert said.count("127.0.0.1 CPU") == 2
-    assert "Two evaluations by every worker: costs differ by 0, errors by 0 at most." in said
+    assert f"Versions, the same here and on every worker: python {platform.python_version()}, pymoo-stitch" in said
+    assert "Data, selection: 24 images; every worker reads the first in " in said
+    assert "costs differ by 0 (allowed: 0), errors by 0 at most (allowed: 0.001)." in said
     assert "100,000 evaluations take about" in said
+    assert "with 2 at a time on 1 device" in said
     assert "Nothing is wrong." in said
+
+
+def test_workers_with_other_versions_are_named(address, tiny, capsys, monkeypatch):
+    here = {**all_versions(), "torch": "1.0", "new": "2.0"}
+    monkeypatch.setattr("pymoo_stitch.cli.checking.all_versions", lambda: here)
+    assert main(["check", tiny, "--scheduler", address]) == 1
+    said = capsys.readouterr().out
+    assert said.count(f"has torch {torch.__version__.split('+')[0]}") == 2
+    assert said.count("instead of 1.0, new missing instead of 2.0. Install there what is here.") == 2
+    assert "evaluations/s" not in said
+
+
+def test_more_at_a_time_than_is_good_is_told(address, tiny, capsys, monkeypatch):
+    for rates, is_told in (({1: 20.0, 2: 10.0}, True), ({1: 10.0, 2: 9.9}, False)):
+        monkeypatch.setattr("pymoo_stitch.cli.checking.rates", lambda *_, rates=rates: rates)
+        assert main(["check", tiny, "--scheduler", address, "--budget", "100"]) == 0
+        said = capsys.readouterr().out
+        assert ("1 at a time per device would be faster" in said) == is_told
+        assert f"100 evaluations take about {'10' if is_told else '11'} seconds" in said
 
 
 def test_workers_that_disagree_are_found(address, tiny, capsys):

@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -15,6 +16,7 @@ from pathlib import Path
 
 PREFIX = "stitch"
 NETWORK = "10.26.0"
+WIRE = Path(__file__).with_name("wire.py")
 LIFETIME = 1_200
 """Seconds after which any process on a host is killed, whatever happens to the tests."""
 
@@ -23,7 +25,7 @@ def missing() -> str | None:
     """Why there can be no hosts here, as a sentence; None if there can."""
     if os.geteuid() != 0:
         return "network namespaces need root."
-    if lacking := [name for name in ("ip", "ss", "tc", "setpriv", "timeout") if shutil.which(name) is None]:
+    if lacking := [name for name in ("ip", "ss", "setpriv", "timeout") if shutil.which(name) is None]:
         return f"{' and '.join(lacking)} missing: apt-get install iproute2 util-linux coreutils."
     probe = f"{PREFIX}-{os.getpid()}-probe"
     made = subprocess.run(["ip", "netns", "add", probe], capture_output=True, text=True)
@@ -51,6 +53,7 @@ class Host:
     switch: str
     folder: Path
     started: list[subprocess.Popen] = field(default_factory=list)
+    _wire: subprocess.Popen | None = None
 
     @property
     def port(self) -> str:
@@ -84,12 +87,27 @@ class Host:
     def restore(self) -> None:
         run("ip", "-n", self.switch, "link", "set", self.port, "master", "bridge")
 
-    def impair(self, *netem: str) -> None:
-        """Delay or lose what it sends: options of `tc … netem`. A RuntimeError if this kernel cannot."""
-        run("tc", "-n", self.namespace, "qdisc", "add", "dev", "eth0", "root", "netem", *netem)
+    def impair(self, delay: float, loss: float) -> None:
+        """Delay what it sends by so many seconds, and lose this part of it: a process of its own becomes the cable to
+        the switch."""
+        cable, plug = f"cable{self.port}", f"plug{self.port}"
+        run("ip", "-n", self.switch, "link", "add", cable, "type", "veth", "peer", "name", plug)
+        for interface in (cable, plug):
+            run("ip", "-n", self.switch, "link", "set", interface, "up")
+        self.cut()
+        run("ip", "-n", self.switch, "link", "set", plug, "master", "bridge")
+        within = ["ip", "netns", "exec", self.switch, "setpriv", "--pdeathsig", "KILL"]
+        command = [*within, sys.executable, str(WIRE), self.port, cable, str(delay), str(loss)]
+        self._wire = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        if self._wire.stdout.readline() != "ready\n":
+            raise RuntimeError("there is no bad wire: see above.")
 
     def unimpair(self) -> None:
-        run("tc", "-n", self.namespace, "qdisc", "del", "dev", "eth0", "root")
+        assert self._wire.poll() is None, "the wire broke"
+        self._wire.kill()
+        self._wire.communicate()
+        run("ip", "-n", self.switch, "link", "del", f"cable{self.port}")
+        self.restore()
 
     def pids(self) -> list[int]:
         return [int(pid) for pid in run("ip", "netns", "pids", self.namespace).split()]

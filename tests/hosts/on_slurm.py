@@ -1,4 +1,8 @@
-"""A search on SLURM, as docs/cluster.md shows it: python on_slurm.py LOG JOURNAL BUDGET SECONDS WALLTIME [adaptive]"""
+"""A search on SLURM, as docs/cluster.md shows it:
+
+python on_slurm.py PROBLEM LOG JOURNAL BUDGET SECONDS WALLTIME [MINIMUM]
+
+With MINIMUM, adaptive scaling has at least so many jobs, each of which leaves before its walltime ends."""
 
 import sys
 
@@ -12,7 +16,7 @@ from pymoo_stitch.algorithms import AsyncNSGA2
 if __name__ == "__main__":
     problem_file, log, journal, budget, seconds, walltime, *how = sys.argv[1:]
     address = {"host": "10.26.0.5", "dashboard_address": "10.26.0.5:0"}
-    lifetime = ["--lifetime", "60s", "--lifetime-stagger", "5s"] if "lifetime" in how else []
+    lifetime = ["--lifetime", "90s", "--lifetime-stagger", "5s"] if how else []
     cluster = SLURMCluster(
         cores=1,
         processes=1,
@@ -25,8 +29,8 @@ if __name__ == "__main__":
         local_directory=log,
         log_directory=log + "/jobs",
     )
-    if "adaptive" in how:
-        cluster.adapt(minimum_jobs=0, maximum_jobs=3, interval="1s", wait_count=3)
+    if how:
+        cluster.adapt(minimum_jobs=int(how[0]), maximum_jobs=3)
     else:
         cluster.scale(jobs=3)
     problem = get_problem(problem_file, log=log, seconds=float(seconds))

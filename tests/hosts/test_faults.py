@@ -16,6 +16,8 @@ pytestmark = [pytest.mark.hosts, pytest.mark.skipif(bool(reason := missing()), r
 
 BUDGET, SECONDS = 240, 0.25
 LONG, LONG_SECONDS = 240, 1.0
+"""Where a fault is noticed after a minute only: the search is not to end before that, waiting for what a lost host has
+begun."""
 
 
 def started(one, workers=None):
@@ -51,45 +53,54 @@ def test_a_workers_link_is_cut_and_restored(tmp_path, seconds):
 
 def test_a_workers_link_is_cut_for_good(tmp_path):
     with cluster(tmp_path) as one:
-        search = started(one).search(BUDGET, SECONDS)
-        one.wait_for(BUDGET // 6)
+        search = started(one).search(LONG, LONG_SECONDS)
+        one.wait_for(LONG // 6)
         begin = time.time()
         one.workers[0].cut()
         one.ends(search)
-        one.tell("link of a worker host cut for good", BUDGET, SECONDS, (begin, time.time()))
-        assert one.check(BUDGET) <= POP_SIZE
+        one.tell("link of a worker host cut for good", LONG, LONG_SECONDS, (begin, time.time()))
+        assert one.check(LONG) <= POP_SIZE
+
+
+def test_a_workers_link_is_cut_as_the_search_begins(tmp_path):
+    with cluster(tmp_path) as one:
+        started(one)
+        for host in one.workers:
+            one.wait_until(lambda host=host: "Registered to:" in host.said())
+        begin = time.time()
+        one.workers[0].cut()
+        one.ends(one.search(BUDGET, SECONDS))
+        assert "Waiting for every worker to receive the problem" in one.head.said()
+        one.tell("link of a worker host cut for good before the search", BUDGET, SECONDS, (begin, time.time()))
+        assert one.check(BUDGET) == 0
 
 
 def test_packets_are_lost_and_late(tmp_path):
+    """Also without netem, which many kernels lack."""
     budget, each = LONG, LONG_SECONDS
     with cluster(tmp_path) as one:
-        try:
-            one.workers[0].impair("delay", "200ms", "loss", "5%")
-        except RuntimeError as error:
-            pytest.skip(f"this kernel has no netem: {error}")
-        one.workers[0].unimpair()
         search = started(one).search(budget, each)
         one.wait_for(budget // 6)
         begin = time.time()
-        one.workers[0].impair("delay", "200ms", "loss", "5%")
+        one.workers[0].impair(delay=0.2, loss=0.05)
         time.sleep(60)
         one.workers[0].unimpair()
         end = time.time()
         one.ends(search)
-        one.tell("200 ms and 5 % loss for 60 s", budget, each, (begin, end))
+        one.tell("what a worker host sends is 200 ms late, and 5 % of it lost, for 60 s", budget, each, (begin, end))
         assert one.check(budget) <= POP_SIZE
 
 
 def test_a_worker_host_stops_answering(tmp_path):
     """Its kernel acknowledges what arrives, so that no connection breaks: the scheduler goes by heartbeats."""
     with cluster(tmp_path, DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL="20s") as one:
-        search = started(one).search(BUDGET, SECONDS)
-        one.wait_for(BUDGET // 6)
+        search = started(one).search(LONG, LONG_SECONDS)
+        one.wait_for(LONG // 6)
         begin = time.time()
         one.workers[0].signal(signal.SIGSTOP)
         one.ends(search)
-        one.tell("worker host stopped (SIGSTOP), worker-ttl 20 s", BUDGET, SECONDS, (begin, time.time()))
-        assert one.check(BUDGET) <= POP_SIZE
+        one.tell("worker host stopped (SIGSTOP), worker-ttl 20 s", LONG, LONG_SECONDS, (begin, time.time()))
+        assert one.check(LONG) <= POP_SIZE
 
 
 def test_workers_join_late_and_leave_politely(tmp_path):

@@ -2,6 +2,7 @@
 tests/hosts"""
 
 import importlib.util
+import re
 import sys
 import time
 from contextlib import contextmanager
@@ -9,7 +10,7 @@ from contextlib import contextmanager
 import netns
 import pytest
 import slurm
-from cluster import POP_SIZE, PROBLEM, Cluster
+from cluster import DASK, POP_SIZE, PROBLEM, Cluster
 from netns import hosts
 
 ON_SLURM = PROBLEM.with_name("on_slurm.py")
@@ -55,11 +56,17 @@ def test_jobs_are_cancelled_and_requeued_in_the_middle(tmp_path):
         assert 0 < repeated <= POP_SIZE
 
 
-def test_a_walltime_ends_workers_and_adaptive_scaling_replaces_them(tmp_path):
-    with searching(tmp_path, 480, "00:02:00", "adaptive", "lifetime") as (one, commands):
-        repeated = finished(one, 480, 500)
+@pytest.mark.parametrize("minimum", [3, 0])
+def test_workers_leave_before_the_walltime_and_adaptive_scaling_replaces_them(tmp_path, minimum):
+    with searching(tmp_path, 600, "00:03:00", str(minimum)) as (one, commands):
+        one.wait_for(1)
+        begin = time.time()
+        repeated = finished(one, 600, 600)
         workers = {path.name for path in one.log.glob("*-*.txt")}
-        print(f"\n| SLURM jobs of a minute or two, adaptive | {len(workers)} workers in all | {repeated} |")
+        print(
+            f"\n| SLURM jobs of 90 s, adaptive from {minimum} on | {time.time() - begin:.0f} s to the end, "
+            f"{len(workers)} workers in all | {repeated} |"
+        )
         assert len(workers) > 3
         assert repeated <= POP_SIZE
         one.wait_until(lambda: not commands.jobs(), 60)
@@ -67,8 +74,14 @@ def test_a_walltime_ends_workers_and_adaptive_scaling_replaces_them(tmp_path):
 
 def test_a_walltime_that_ends_all_workers(tmp_path):
     """Without adaptive scaling nobody asks for others: the search waits and says so, and goes on when somebody does."""
-    with searching(tmp_path, 240, "00:01:00") as (one, commands):
-        one.wait_for(60)
-        one.wait_until(lambda: "has had no worker for 60 seconds" in one.head.said(), 240)
+    with searching(tmp_path, 2_000, "00:02:00") as (one, commands):
+        one.wait_for(1)
+        one.wait_until(lambda: "has had no worker for 60 seconds" in one.head.said())
         assert one.process.poll() is None
         assert not commands.jobs()
+        before = one.count()
+        (address,) = {
+            re.search(r"to connect to: +(tcp://\S+)", path.read_text())[1] for path in one.log.glob("jobs/*.err")
+        }
+        one.head.start(*DASK, "worker", address, "--host", one.head.address, "--nthreads", "1")
+        one.wait_for(before + POP_SIZE)

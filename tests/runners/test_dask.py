@@ -24,7 +24,7 @@ from pymoo.core.problem import ElementwiseProblem
 from pymoo.optimize import minimize
 
 from pymoo_stitch import Evaluations, Journal, StitchProblem, Task
-from pymoo_stitch.algorithms import GOMEA, LKGOMEA, AsyncGA, nsga2
+from pymoo_stitch.algorithms import GOMEA, LKGOMEA, AsyncGA, AsyncNSGA2, nsga2
 from pymoo_stitch.evaluations import Evaluate
 from pymoo_stitch.runners import DaskRunner
 
@@ -425,6 +425,48 @@ def test_nothing_is_left_on_a_cluster_that_stays(runner):
             minimize(Slow(seconds=0), AsyncGA(pop_size=8, runner=other), ("n_evals", 20), seed=1)
         assert len(plugins() - before) == 1  # the same problem, sent once for both
     assert plugins() == before
+
+
+@pytest.mark.slow
+def test_a_search_may_begin_while_a_worker_cannot_be_reached(fragile):
+    """It begins when the scheduler has given that worker up."""
+    fragile.client.wait_for_workers(2)
+    frozen = psutil.Process(next(iter(workers(fragile))))
+    frozen.suspend()
+    try:
+        number = fragile.submit(Evaluate(Slow(seconds=0)), np.zeros(20, bool))
+        assert fragile.wait(timeout=60)[0] == number
+    finally:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            frozen.resume()
+
+
+def test_a_cluster_that_scales_by_what_there_is_to_do_starts_workers(pair):
+    """It has none when the search begins."""
+    rng = torch.Generator().manual_seed(0)
+    task = Task(validation=(torch.rand(16, *IMAGE, generator=rng), torch.randint(5, (16,), generator=rng)))
+    problem = StitchProblem(pair, task, batch_size=8)
+    settings = {"n_workers": 0, "threads_per_worker": 1, "host": "127.0.0.1", "dashboard_address": None}
+    with LocalCluster(**settings) as cluster:
+        cluster.adapt(minimum=0, maximum=1, interval="100ms")
+        with DaskRunner(cluster) as runner:
+            assert (runner.n_workers, runner.ahead) == (0, 16)
+            evaluations = Evaluations()
+            minimize(problem, AsyncNSGA2(pop_size=20, runner=runner), ("n_evals", 40), seed=1, evaluator=evaluations)
+            assert evaluations.real == 40
+
+
+@pytest.mark.parametrize("ahead", [3, 11])
+def test_workers_that_join_after_a_search_has_begun_get_work(pair, ahead):
+    """How many evaluations are under way follows from the workers there are, not from those at the beginning."""
+    task = Task(validation=(torch.rand(16, *IMAGE), torch.arange(16) % 5))
+    algorithm = AsyncNSGA2(pop_size=20)
+    algorithm.setup(StitchProblem(pair, task, batch_size=8), ("n_evals", 60), seed=1)
+    algorithm.next()
+    algorithm.runner.ahead = ahead
+    for _ in range(30):
+        algorithm.next()
+        assert len(algorithm.pending) - len(algorithm._queue) == ahead - 1  # one has been completed
 
 
 def test_a_dashboard_that_cannot_be_shown_is_not_named(runner, monkeypatch):
