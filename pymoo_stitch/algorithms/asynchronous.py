@@ -291,9 +291,11 @@ class Asynchronous(Algorithm):
     def _limit(self) -> np.ndarray:
         """The objectives from which on a solution adds nothing (n_obj,): the worst that were evaluated, those of the
         problem's reference point, and the error that the threshold tolerates now."""
-        level = self.annealing.level(self.evaluator.n_eval)
         limits = [self._worst, getattr(self.problem, "hv_ref_point", self._worst)]
-        return np.minimum.reduce(limits if level is None else [*limits, [np.inf, 1 - level]])
+        level = self.annealing.level(self.evaluator.n_eval)
+        if level is not None:
+            limits.append(np.array([np.inf, 1 - level]))
+        return np.minimum.reduce(limits)
 
     def _receive(self, individual: Individual) -> None:
         if individual.get("proposal") not in self.pending:
