@@ -173,7 +173,10 @@ TABLES: dict[str, Rows | Facts | Crossed] = {
         "{median:.1f} ({worst:.1f}), {not_worse} of {instances}",
     ),
     "search-digits": Crossed(
-        "search-digits", "{form}", "{budget:,} evaluations", "{hypervolume:.4f}, {better} of {instances}"
+        "search-digits",
+        "{form}",
+        "{budget:,} evaluations",
+        "{hypervolume:.4f}, {better} of {instances}, {images:,} images",
     ),
     "search-pending": Crossed("search-pending", "{form}", "{budget:,} evaluations", "{median:.1f} ({worst:.1f})"),
     "search-fronts": Rows(

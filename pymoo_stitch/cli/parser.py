@@ -32,7 +32,7 @@ class _Parser(argparse.ArgumentParser):
 def make_parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="pymoo-stitch",
-        description="Stitch trained networks into a supernet, and search it for cheaper and more accurate ones.",
+        description="Join trained networks by stitches or in cascades, and search for trade-offs of cost and error.",
         epilog="Begin with: pymoo-stitch demo",
     )
     commands = parser.add_subparsers(dest="command", metavar="command")
@@ -76,7 +76,7 @@ def make_parser() -> argparse.ArgumentParser:
         "check",
         "ask every worker of a cluster, before a search, whether it can do it and how fast",
         "pymoo-stitch check digits --workers 2",
-        "pymoo-stitch check imagenet-a --option data=imagenet --scheduler tcp://head:8786 --budget 200000",
+        "pymoo-stitch check my_pair.py --option data=photos --scheduler tcp://head:8786 --budget 200000",
     )
     _add_problem(check)
     check.add_argument(

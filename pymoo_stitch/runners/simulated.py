@@ -35,7 +35,7 @@ class SimulatedRunner(Runner):
     Events are ordered by the time of completion, ties by number: with the same seeds, a run has the same `log`.
 
     >>> runner = SimulatedRunner(4, duration=2.0)
-    >>> algorithm = GOMEA(pop_size=8, runner=runner)
+    >>> algorithm = GOMEA(pop_size=8, runner=runner, early_stopping=False)
     >>> result = minimize(get_problem("digits"), algorithm, ("n_evals", 20), seed=1)
     >>> result.algorithm.runner.clock  # 20 evaluations of 2 seconds on 4 workers
     10.0
