@@ -103,6 +103,7 @@ class TwoChains(Binary):
         self.depth = depth
         layer_cost = rng.lognormal(sigma=0.5, size=(depth, 2)) * [1, 3]
         self.layer_cost = (layer_cost / layer_cost.sum()).tolist()
+        self._costs = np.ravel(self.layer_cost).tolist()
         self.gain = rng.dirichlet(np.ones(depth))  # what each layer of the second chain is worth
         self.stitch_error = 0.02 * rng.lognormal(sigma=1, size=(depth, 2))  # by the chain it leads into
         self.stitch_cost = 0.002
@@ -130,17 +131,21 @@ class TwoChains(Binary):
 
     def outline(self, x):
         """Key, active mask and cost: all that is known without evaluating it."""
+        bits = np.asarray(x, dtype=bool).tolist()
         mask = [False] * self.n_var
-        mask[-2], mask[-1] = True, not x[-2]
-        layers, stitches = set(), set()
-        for route in self.routes(x):
-            for k, at, used, stitched in reversed(route):
-                mask[2 * k + at] = True
-                layers.add((k, used))
-                if stitched:
-                    stitches.add((k, used))
+        mask[-2], mask[-1] = True, not bits[-2]
+        layers, stitches = set(), set()  # 2k for the first chain's layer k, 2k + 1 for the second's
+        for chain in self.chains(bits):
+            for first in range(2 * self.depth - 2, -1, -2):
+                if mask[first + chain]:  # from here on as the other route
+                    break
+                mask[first + chain] = True
+                if bits[first + chain]:
+                    chain ^= 1
+                    stitches.add(first + chain)
+                layers.add(first + chain)
         active = np.array(mask)
-        cost = sum(self.layer_cost[k][used] for k, used in layers) + self.stitch_cost * len(stitches)
+        cost = sum(map(self._costs.__getitem__, layers)) + self.stitch_cost * len(stitches)
         return (np.asarray(x, dtype=bool) & active).tobytes().hex(), active, cost
 
     def key(self, x):
