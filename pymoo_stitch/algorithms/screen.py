@@ -185,12 +185,17 @@ class Screen:
     def _best_of(
         self, candidates: Mapping[int, np.ndarray], score: Callable[[np.ndarray, np.ndarray], np.ndarray]
     ) -> int:
-        """The number of the best candidate."""
-        places, genotypes = list(candidates), list(candidates.values())
+        """The number of the best candidate; of those with the same key, only the first is looked at."""
+        distinct: dict[Any, int] = {}
+        for place, x in candidates.items():
+            distinct.setdefault(self._outlines(x).key, place)
+        places = list(distinct.values())
         if len(places) == 1:
             return places[0]
-        _, active, costs = (np.array(values) for values in zip(*map(self._outlines, genotypes), strict=True))
-        return places[int(np.argmax(score(costs, self.model.quantiles(np.array(genotypes), active))))]
+        genotypes = [candidates[place] for place in places]
+        _, active, costs = zip(*map(self._outlines, genotypes), strict=True)
+        errors = self.model.quantiles(np.array(genotypes), np.array(active))
+        return places[int(np.argmax(score(np.array(costs), errors)))]
 
     def _can_matter(self, x: np.ndarray, can_matter: Callable[[float], bool]) -> bool:
         """By the predicted error − ½ spread. The spread takes most of the time, and is seldom needed."""
