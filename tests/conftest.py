@@ -1,7 +1,11 @@
 """Small networks of different make, imported once, and supernets over them."""
 
-import fcntl
 import os
+
+# One thread in linear algebra, also of the processes that tests start: a model's rounding depends on their number.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import fcntl
 from contextlib import ExitStack
 from functools import lru_cache
 from pathlib import Path

@@ -780,7 +780,7 @@ def test_pandas_can_read_it(tmp_path):
 
 def start(name, path, budget, *options):
     command = [sys.executable, journaled_run.__file__, name, str(path), str(budget), *map(str, options)]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     return subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, bufsize=1, env=environment
     )
