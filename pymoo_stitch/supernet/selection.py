@@ -1,8 +1,9 @@
 """What a genotype selects: a walk back from the output over the switches, made fast by folding everything between two
-switches beforehand."""
+switches beforehand, and by going over all switches at once between which the genotype chooses nothing."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -18,6 +19,32 @@ class Selection:
     links: tuple[int, ...]
     nodes: int
     outputs: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Point:
+    """A point of a walk, where switches wait to be passed: the last in topological order first.
+
+    Variables are bits of an integer here, in the order in which walks come by them, the first topmost.
+
+    :param variables: those of that switch.
+    :param nodes: those that its original input needs, a bit set.
+    :param others: the other switches that wait, a bit set.
+    :param after: the point after it, if it passes its original input; None at the end.
+    :param all_variables: `variables` and those of all points after it, if none of them is 1.
+    :param all_nodes: the nodes needed then.
+    """
+
+    variables: int
+    nodes: int
+    others: int
+    after: "_Point | None"
+    all_variables: int
+    all_nodes: int
+
+
+_MOST = 100_000
+"""Points of walks that are kept."""
 
 
 class Selector:
@@ -40,10 +67,18 @@ class Selector:
             arriving[wiring.index(link.target)].append((variable, wiring.index(link.source)))
         roots = {*wiring.outputs, *switches, *(source for inputs in arriving.values() for _, source in inputs)}
         folded = {root: self._fold(root, wiring, bit) for root in roots}
-        self._switches = [
-            (folded[i], [(variable, folded[source]) for variable, source in arriving[i]]) for i in switches
-        ]
         self._choices = [(networks, [folded[wiring.outputs[n]] for n in networks]) for networks in choices]
+        by_bit = [variable for i in switches for variable, _ in reversed(arriving[i])]
+        self._variables = np.array(by_bit + list(range(self.n_links, self.n_var))[::-1])
+        self._bits = np.argsort(self._variables)
+        self._links = [folded[wiring.index(links[variable].source)] for variable in by_bit]
+        self._switches = [
+            (folded[i], sum(1 << int(self._bits[variable]) for variable, _ in arriving[i])) for i in switches
+        ]
+        self._points: dict[int, _Point] = {}  # by the switches that wait, as a bit set
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_points": {}}
 
     @staticmethod
     def _fold(root: int, wiring: Wiring, bit: dict[int, int]) -> tuple[int, int]:
@@ -61,31 +96,56 @@ class Selector:
         return reads, nodes
 
     def __call__(self, x: np.ndarray) -> Selection:
-        values = x.tolist()
-        active, links = [], []
-        choice = 0
-        for number, variable in enumerate(range(self.n_links, self.n_var), 1):
-            active.append(variable)
-            if values[variable]:
-                choice = number
-                break
-        outputs, roots = self._choices[choice]
-        waiting, nodes = 0, 0
+        ones = int.from_bytes(np.packbits(x[self._variables], bitorder="little").tobytes(), "little")
+        n_choices = self.n_var - self.n_links
+        chosen = (ones >> self.n_links).bit_length()
+        active = _from(chosen - 1 if chosen else 0, (1 << n_choices) - 1) << self.n_links
+        outputs, roots = self._choices[n_choices + 1 - chosen if chosen else 0]
+        waiting = nodes = 0
         for reads, needed in roots:
             waiting |= reads
             nodes |= needed
-        while waiting:  # the topmost bit is the last switch in topological order: nothing that waits reads it any more
-            number = waiting.bit_length() - 1
-            chosen, inputs = self._switches[number]
-            for variable, source in inputs:
-                active.append(variable)
-                if values[variable]:
-                    links.append(variable)
-                    chosen = source
-                    break
-            waiting = (waiting ^ (1 << number)) | chosen[0]
-            nodes |= chosen[1]
-        mask = np.zeros(self.n_var, dtype=bool)
-        mask[active] = True
+        links = []
+        point = self._point(waiting)
+        while point is not None:
+            bit = (ones & point.all_variables).bit_length() - 1
+            if bit < 0:
+                active |= point.all_variables
+                nodes |= point.all_nodes
+                break
+            active |= _from(bit, point.all_variables)
+            while not point.variables >> bit & 1:
+                nodes |= point.nodes
+                point = point.after
+            links.append(int(self._variables[bit]))
+            reads, needed = self._links[bit]
+            nodes |= needed
+            point = self._point(point.others | reads)
+        mask = np.frombuffer(active.to_bytes(-(-self.n_var // 8), "little"), dtype=np.uint8)
+        mask = np.unpackbits(mask, bitorder="little")[self._bits].view(bool)
         mask.setflags(write=False)
         return Selection(mask, tuple(sorted(links)), nodes, outputs)
+
+    def _point(self, waiting: int) -> _Point | None:
+        """The point where these switches wait; None if there are none."""
+        new = []
+        while waiting and waiting not in self._points:
+            # The topmost bit is the last switch in topological order: nothing that waits reads it any more.
+            number = waiting.bit_length() - 1
+            (reads, nodes), variables = self._switches[number]
+            others = waiting ^ (1 << number)
+            new.append((waiting, variables, nodes, others))
+            waiting = others | reads
+        point = self._points.get(waiting)
+        if len(self._points) > _MOST:
+            self._points.clear()
+        for waiting, variables, nodes, others in reversed(new):
+            all_variables, all_nodes = (0, 0) if point is None else (point.all_variables, point.all_nodes)
+            point = _Point(variables, nodes, others, point, variables | all_variables, nodes | all_nodes)
+            self._points[waiting] = point
+        return point
+
+
+def _from(bit: int, bits: int) -> int:
+    """These bits without those below this one."""
+    return bits >> bit << bit

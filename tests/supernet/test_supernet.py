@@ -1,5 +1,7 @@
 """Supernets and subnetworks: the fast selection equals the slow interpretation, for any genotype."""
 
+import pickle
+
 import numpy as np
 import pytest
 import torch
@@ -31,6 +33,20 @@ def test_a_module_gives_what_the_slow_interpreter_gives(supernet, images, data):
     with torch.no_grad():
         assert torch.equal(subnetwork.module()(images), expected)
     assert set(np.flatnonzero(subnetwork.active)) == looked_at
+
+
+def test_selection_is_the_same_however_much_of_it_is_kept(supernet, monkeypatch):
+    x = np.random.default_rng(0).random((100, supernet.n_var)) < np.linspace(0, 0.5, 100)[:, None]
+    expected = [supernet.subnetwork(row) for row in x]
+    monkeypatch.setattr("pymoo_stitch.supernet.selection._MOST", 3)
+    few = pickle.loads(pickle.dumps(supernet._selector))
+    assert few._points == {}
+    for row, subnetwork in zip(x, expected, strict=True):
+        selection = few(row)
+        assert (selection.active == subnetwork.active).all()
+        assert [supernet.links[i] for i in selection.links] == subnetwork.links
+        assert selection.nodes == subnetwork._selection.nodes
+    assert len(few._points) < len(supernet._selector._points)
 
 
 @given(data=st.data())
