@@ -103,7 +103,8 @@ class TwoChains(Binary):
         self.depth = depth
         layer_cost = rng.lognormal(sigma=0.5, size=(depth, 2)) * [1, 3]
         self.layer_cost = (layer_cost / layer_cost.sum()).tolist()
-        self._costs = np.ravel(self.layer_cost).tolist()
+        self._costs = np.ravel(self.layer_cost)
+        self._switches = [sum(1 << 2 * k + chain for k in range(depth)) for chain in (0, 1)]
         self.gain = rng.dirichlet(np.ones(depth))  # what each layer of the second chain is worth
         self.stitch_error = 0.02 * rng.lognormal(sigma=1, size=(depth, 2))  # by the chain it leads into
         self.stitch_cost = 0.002
@@ -130,23 +131,31 @@ class TwoChains(Binary):
             yield route
 
     def outline(self, x):
-        """Key, active mask and cost: all that is known without evaluating it."""
-        bits = np.asarray(x, dtype=bool).tolist()
-        mask = [False] * self.n_var
-        mask[-2], mask[-1] = True, not bits[-2]
-        layers, stitches = set(), set()  # 2k for the first chain's layer k, 2k + 1 for the second's
-        for chain in self.chains(bits):
-            for first in range(2 * self.depth - 2, -1, -2):
-                if mask[first + chain]:  # from here on as the other route
+        """Key, active mask and cost: all that is known without evaluating it, from stitch to stitch. Bit 2k + c is the
+        first or second chain's layer k, or the switch after it."""
+        x = np.asarray(x, dtype=bool)
+        bits = int.from_bytes(np.packbits(x, bitorder="little").tobytes(), "little")
+        active = (1 if x[-2] else 3) << 2 * self.depth
+        layers = stitches = 0
+        for chain in self.chains(x):
+            switch = 2 * self.depth - 2 + chain
+            while switch >= 0:
+                left = self._switches[chain] & ((2 << switch) - 1)
+                stitch = (bits & left).bit_length() - 1
+                met = (active & left).bit_length() - 1  # from there on as the other route
+                passed = left >> max(stitch, met) + 1 << max(stitch, met) + 1
+                active |= passed
+                layers |= passed
+                if stitch <= met:
                     break
-                mask[first + chain] = True
-                if bits[first + chain]:
-                    chain ^= 1
-                    stitches.add(first + chain)
-                layers.add(first + chain)
-        active = np.array(mask)
-        cost = sum(map(self._costs.__getitem__, layers)) + self.stitch_cost * len(stitches)
-        return (np.asarray(x, dtype=bool) & active).tobytes().hex(), active, cost
+                active |= 1 << stitch
+                stitches |= 1 << stitch
+                layers |= 1 << (stitch ^ 1)
+                chain ^= 1
+                switch = (stitch ^ 1) - 2
+        mask = _unpacked(active, self.n_var)
+        cost = _unpacked(layers, 2 * self.depth) @ self._costs + self.stitch_cost * stitches.bit_count()
+        return f"{bits & active:x}", mask, float(cost)
 
     def key(self, x):
         return self.outline(x)[0]
@@ -173,3 +182,8 @@ class TwoChains(Binary):
             paths.append(path)
         bonus = 0.04 * np.mean(paths[0] != paths[1]) if len(paths) == 2 else 0.0
         return self.cost(x), 1 - min(0.99, np.mean(accuracies) + bonus)
+
+
+def _unpacked(bits, n):
+    packed = np.frombuffer(bits.to_bytes(-(-n // 8), "little"), dtype=np.uint8)
+    return np.unpackbits(packed, count=n, bitorder="little").view(bool)

@@ -110,3 +110,18 @@ def test_of_two_chains_only_what_is_active_matters(seed):
     assert problem.cost(x) == problem.cost(y) == problem.evaluate(x)[0]
     key, mask, cost = problem.outline(x)
     assert (key, mask.tolist(), cost) == (problem.key(x), active.tolist(), problem.cost(x))
+    slow_mask, slow_cost = walked(problem, x)
+    assert mask.tolist() == slow_mask
+    assert cost == pytest.approx(slow_cost, rel=1e-12)
+
+
+def walked(problem, x):
+    """The active mask and the cost of a genotype of two chains, along all its routes."""
+    looked_at, layers, stitches = {2 * problem.depth, *([] if x[-2] else [2 * problem.depth + 1])}, set(), set()
+    for route in problem.routes(x):
+        for k, chain, used, stitched in route:
+            looked_at.add(2 * k + chain)
+            layers.add((k, used))
+            stitches |= {2 * k + chain} if stitched else set()
+    cost = sum(problem.layer_cost[k][used] for k, used in layers) + problem.stitch_cost * len(stitches)
+    return [i in looked_at for i in range(problem.n_var)], cost
