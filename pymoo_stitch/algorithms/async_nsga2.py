@@ -13,6 +13,9 @@ from .screen import Prediction
 CHILDREN = 64
 """Children among which the model chooses one."""
 
+DETOURS = 8
+"""How many of these, the last, are detours."""
+
 EXEMPT = 1 / 10
 """The fraction of proposals that are not chosen by the model."""
 
@@ -26,7 +29,9 @@ class AsyncNSGA2(Asynchronous):
 
     Where the problem has `cost(x)` and `active(x)`, nine of ten proposals are the one of 64 children that adds most
     to the hypervolume of the archive in expectation, by its exact cost and what is predicted of its error; if none adds
-    anything, the one that comes nearest to the front.
+    anything, the one that comes nearest to the front. Eight of the 64 are *detours*: a parent of which one active
+    variable is flipped, and one of those that become active by that. A stitch there and another back are often good
+    only together, and mutation seldom flips both.
 
     >>> result = minimize(get_problem("digits"), AsyncNSGA2(), ("n_evals", 60), seed=1)
     >>> result.algorithm.evaluator.real
@@ -102,13 +107,14 @@ class AsyncNSGA2(Asynchronous):
         seed = int(self.random_state.integers(2**63))
         is_exempt = self.random_state.random() < EXEMPT
         is_screened = self._screen is not None and self._screen.is_ready
-        n = CHILDREN if is_screened and not is_exempt else 1
-        children = self._children(_generator(seed, 0), n)
+        n, n_detours = (CHILDREN, DETOURS) if is_screened and not is_exempt else (1, 0)
+        children = self._children(_generator(seed, 0), n - n_detours)
+        detours = _generator(seed, 2).random((n_detours, 4))
 
         def child(place: int) -> np.ndarray | None:
             if place == n:  # none of them is new
                 return self._new_child(_generator(seed, 1))
-            x = children[place]
+            x = children[place] if place < len(children) else self._detour(detours[place - len(children)])
             return x if self._outlines.is_new(x) else None
 
         if is_screened:
@@ -143,6 +149,23 @@ class AsyncNSGA2(Asynchronous):
             is_between = (at >= np.minimum(begin, end)[:, None]) & (at < np.maximum(begin, end)[:, None])
             x = np.where(is_between, parents[:, 1], parents[:, 0])
         return x ^ (drawn[:, 6:] < 1 / n_var)
+
+    def _detour(self, drawn: np.ndarray) -> np.ndarray:
+        """A parent with one of its active variables flipped, and one of those that become active by that.
+
+        :param drawn: numbers from 0 to 1 (4,): two for the tournament, and which variables.
+        """
+        x = self._genotypes[self._standing[(drawn[:2] * len(self._members)).astype(int)].min()].copy()
+        active = self._outlines(x).active
+        _flip_one(x, active, drawn[2])
+        _flip_one(x, self._outlines(x).active & ~active, drawn[3])
+        return x
+
+
+def _flip_one(x: np.ndarray, mask: np.ndarray, drawn: float) -> None:
+    """Flip one of these variables, by a number from 0 to 1; none if there are none."""
+    places = np.flatnonzero(mask)
+    x[places[int(drawn * len(places)) :][:1]] ^= True
 
 
 def _generator(seed: int, stream: int) -> np.random.Generator:

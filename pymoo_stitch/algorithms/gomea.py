@@ -137,7 +137,7 @@ class GOMEA(Loops):
         active = self._active(loop)
         where = subset[active[subset]] if self.filter_donors else subset
         if mixing.elite is None:
-            differing = mixing.donors[(self._x[np.ix_(mixing.donors, where)] != x[where]).any(1)]
+            differing = mixing.donors[(self._x[mixing.donors[:, None], where] != x[where]).any(1)]
             donors = self._x
         else:
             differing = np.flatnonzero((mixing.elite[:, where] != x[where]).any(1))

@@ -217,12 +217,12 @@ class Loops(Asynchronous):
             return violation <= slack and not self.archive.has_better(f, slack)
 
         candidates: list[Candidate] = []
-        useful = None  # one that is known
+        known: list[tuple[Candidate, float]] = []
         while len(candidates) < CANDIDATES and (candidate := make()) is not None:
             if self._outlines.is_new(candidate.x):
                 candidates.append(candidate)
-            elif useful is None and (known := self._screen.known(candidate.x)) is not None:
-                useful = candidate if can_matter(candidate, known[1]) else None
+            elif (error := self._screen.known(candidate.x)) is not None:
+                known.append((candidate, error))
         if candidates:
             is_exempt = self.random_state.random() < EXEMPT
             admitted = self._screen.admit(
@@ -234,7 +234,7 @@ class Loops(Asynchronous):
             if admitted is not None:
                 place, self._prediction = admitted
                 return candidates[place]
-        return useful
+        return next((candidate for candidate, error in known if can_matter(candidate, error)), None)
 
     # ---- the population
 

@@ -112,10 +112,9 @@ class Screen:
             self._learned[key] = float(error)
             self.model.add(x, active, error, ESTIMATE_NOISE if bounded else NOISE)
 
-    def known(self, x: np.ndarray) -> tuple[float, float] | None:
-        """Cost and error of what was evaluated; None if that is still to come, or has failed."""
-        key, _, cost = self._outlines(x)
-        return (cost, self._learned[key]) if key in self._learned else None
+    def known(self, x: np.ndarray) -> float | None:
+        """The error of what was evaluated; None if that is still to come, or has failed."""
+        return self._learned.get(self._outlines(x).key)
 
     # ---- deciding
 

@@ -129,6 +129,25 @@ def test_no_key_is_proposed_twice():
     assert (without.evaluator.skipped, without.screened) == (0, 0)
 
 
+def test_a_detour_flips_an_active_variable_and_one_that_becomes_active_by_that():
+    problem = TwoChains(20, seed=1)
+    algorithm = minimize(problem, AsyncNSGA2(), ("n_evals", 100), seed=1).algorithm
+    parents = np.array([member.X for member in algorithm._members])
+    for drawn in np.random.default_rng(0).random((200, 4)):
+        x = algorithm._detour(drawn)
+        ways = []
+        for parent in parents:
+            flipped = np.flatnonzero(x != parent)
+            for first in flipped:
+                between = parent.copy()
+                between[first] ^= True
+                becomes_active = problem.active(between) & ~problem.active(parent)
+                rest = flipped[flipped != first]
+                one = len(rest) == min(1, becomes_active.sum())
+                ways.append(problem.active(parent)[first] and one and becomes_active[rest].all())
+        assert any(ways)
+
+
 @pytest.mark.parametrize("make", [AsyncGA, LKGOMEA])
 def test_screened_loops_seldom_ask_for_what_is_known(make):
     evaluator = minimize(TwoChains(20, seed=1), make(), ("n_evals", 300), seed=1).algorithm.evaluator
