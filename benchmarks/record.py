@@ -12,6 +12,8 @@ from importlib.metadata import version
 
 import numpy as np
 
+from pymoo_stitch import __version__
+
 DATA = pathlib.Path(__file__).parent / "data"
 """Where the committed data are."""
 
@@ -35,17 +37,21 @@ def record(
         columns, such as times, are not compared.
     :param settings: what a reader must know to judge the figures, such as seeds.
     """
+    rows = [dict(row) for row in rows]
+    if not rows:
+        sys.exit(f"There is nothing to record as {name}: no run is complete.")
     folder = pathlib.Path(os.environ.get("BENCHMARK_DATA", DATA))
     folder.mkdir(parents=True, exist_ok=True)
     command = " ".join(["python", f"benchmarks/{pathlib.Path(sys.argv[0]).name}", *map(_shown, sys.argv[1:])])
     document = {
         "command": command,
         "date": date.today().isoformat(),
-        "versions": {"python": sys.version.split()[0]} | {library: version(library) for library in LIBRARIES},
+        "versions": {"python": sys.version.split()[0], "pymoo-stitch": __version__}
+        | {library: version(library) for library in LIBRARIES},
         "settings": settings,
         "by": list(by),
         "noise": dict(noise or {}),
-        "rows": [dict(row) for row in rows],
+        "rows": rows,
     }
     path = folder / f"{name}.json"
     path.write_text(json.dumps(document, indent=1, ensure_ascii=False, default=_plain) + "\n", encoding="utf-8")

@@ -27,7 +27,7 @@ from pymoo.indicators.hv import Hypervolume
 from pymoo.optimize import minimize
 from record import record
 
-from pymoo_stitch import Evaluations
+from pymoo_stitch import Evaluations, __version__
 from pymoo_stitch.algorithms import GOMEA, LKGOMEA, AsyncGA, AsyncNSGA2, nsga2
 from pymoo_stitch.algorithms.asynchronous import Asynchronous
 from pymoo_stitch.algorithms.linkage import linkage_tree
@@ -228,7 +228,7 @@ class LocalSearch(Asynchronous):
 
 
 class Results:
-    """Runs in a JSON file, by name: what is there is not run again.
+    """Runs in a JSON file, by name and version of this package: what is there is not run again.
 
     :param only_kept: whether nothing is run at all.
     """
@@ -238,6 +238,7 @@ class Results:
         self.runs = json.loads(path.read_text()) if path.exists() else {}
 
     def __call__(self, name, problem, make, budget, seed):
+        name = f"{name}, {__version__}"
         if name not in self.runs and not self.only_kept:
             self.runs[name] = searched(problem, make(), budget, seed)
             self.path.write_text(json.dumps(self.runs))
@@ -247,6 +248,8 @@ class Results:
 def complete(runs):
     """Without forms of which a run is missing."""
     missing = {form for (form, _), run in runs.items() if run is None}
+    if missing:
+        print(f"Left out, since runs are missing: {', '.join(sorted(missing))}")
     return {(form, i): run for (form, i), run in runs.items() if form not in missing}
 
 
@@ -326,7 +329,7 @@ def table(title, problem_of, instances, runs):
         rows.append(row | {"skipped": skipped, "screened": screened})
         print(
             f"{form:26}{np.median(values):8.1f}{values.max():8.1f}{against:>44}{real:8,.0f}{skipped:9,.0f}{screened:10,.0f}"
-            f"{1e3 * own / real:8.2f}{1e3 * own / (real + skipped):12.2f}"
+            f"{1e3 * own / real:8.2f}{1e3 * own / (real + skipped):12.2f}  hypervolumes {np.round(volumes, 4).tolist()}"
         )
     print(flush=True)
     return rows
@@ -395,13 +398,8 @@ def ready_made(arguments):
                 name = f"{arguments.problem} {' '.join(arguments.options)}, seed {i}, {form}, {budget}"
                 runs[form, i] = results(name, problem, FORMS[form], budget, i)
             print(f"  {form}, {budget:,} evaluations", flush=True)
-        runs = complete(runs)
         title = f"{arguments.problem}, {budget:,} evaluations"
         rows += [row | {"budget": budget} for row in table(title, lambda _: problem, instances, runs)]
-        hv = Hypervolume(ref_point=np.ones(2))
-        for form in dict.fromkeys(form for form, _ in runs):
-            volumes = [hv.do(problem.normalize(np.array(runs[form, i]["front"]))) for i in instances]
-            print(f"{form:26} hypervolume: median {np.median(volumes):.4f}, {np.round(volumes, 4).tolist()}")
     record(
         f"search-{arguments.problem}",
         rows,

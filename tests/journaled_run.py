@@ -67,7 +67,7 @@ class Chains(TwoChains):
                 self.each(len(self.evaluated))
             self.evaluated.append(self.key(x))
         super()._evaluate(X, out, *args, **kwargs)
-        out["F"][[self.key(x).count("1") % 7 == 6 for x in X]] = np.nan
+        out["F"][[np.sum(x & self.active(x)) % 7 == 6 for x in X]] = np.nan
         out["images"] = np.full(len(X), 100)
         if needed is not None:
             self._stop(out, needed)

@@ -90,7 +90,7 @@ def _imports(name, path):
 
 
 def package_edges():
-    """Which package imports which, and where."""
+    """Which package imports which, and where. The version, which is defined beside them, is no package."""
     edges = {}
     for name, path in modules().items():
         source = name.split(".")[0]
@@ -101,7 +101,7 @@ def package_edges():
             if parts[0] != "pymoo_stitch":
                 continue
             for other in [parts[1]] if len(parts) > 1 else names:
-                if other != source:
+                if other not in (source, "__version__"):
                     edges.setdefault((source, other), []).append(name)
     return edges
 

@@ -32,7 +32,7 @@ from pymoo_stitch import (
     Supernet,
     Task,
 )
-from pymoo_stitch.algorithms import AsyncGA, AsyncNSGA2, BinarySampling, ProblemSampling, nsga2
+from pymoo_stitch.algorithms import LKGOMEA, AsyncGA, AsyncNSGA2, BinarySampling, ProblemSampling, nsga2
 
 
 @pytest.fixture(scope="module")
@@ -116,6 +116,21 @@ def test_a_reference_that_fails_is_an_error_of_the_problem(pair, task):
         RuntimeError, match="the reference gated cannot be evaluated on the validation split: it predicts NaN"
     ):
         problem.references()
+    # A search says how many have failed; what it needs references for, it does without.
+    for make in (AsyncNSGA2, LKGOMEA):
+        result = minimize(problem, make(), ("n_evals", 120), seed=1)
+        assert result.algorithm.evaluator.real == 120
+        assert result.algorithm.evaluator.failed > 0
+
+
+def test_a_run_that_goes_on_evaluates_no_reference(problem, tmp_path, monkeypatch):
+    evaluations = lambda: Evaluations(journal=tmp_path / "run.sqlite")  # noqa: E731
+    minimize(problem, AsyncNSGA2(), ("n_evals", 80), seed=1, evaluator=evaluations())
+    expected = problem.hv_ref_point
+    again = StitchProblem(problem.space, problem.task, batch_size=8)
+    monkeypatch.setattr(StitchProblem, "references", lambda *given: pytest.fail("references are in the journal"))
+    result = minimize(again, AsyncNSGA2(), ("n_evals", 100), seed=1, evaluator=evaluations())
+    np.testing.assert_array_equal(result.algorithm._ref_point, expected)
 
 
 def test_a_single_network_without_variables(pair, task):

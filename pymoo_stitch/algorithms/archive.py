@@ -70,7 +70,8 @@ class Archive:
 
 def hypervolume_gains(f: np.ndarray, front: np.ndarray, ref_point: np.ndarray) -> np.ndarray:
     """What each of some solutions would add to the hypervolume of a front alone (n,); of those that add nothing, by how
-    much their second objective is above the front, as a negative number.
+    much their second objective is above the front, as a negative number: −∞ where the first is beyond the reference
+    point, since no second objective would help there.
 
     :param f: (n, 2).
     :param front: (m, 2), none of which dominates another.
@@ -83,4 +84,5 @@ def hypervolume_gains(f: np.ndarray, front: np.ndarray, ref_point: np.ndarray) -
     width = np.minimum(upper, ref_point[0]) - np.maximum(lower, f[:, :1])
     gains = (np.maximum(width, 0) * np.maximum(height - f[:, 1:], 0)).sum(1)
     above = f[:, 1] - height[np.searchsorted(front[:, 0], f[:, 0], side="right")]
-    return np.where(gains > 0, gains, -np.maximum(above, 0))
+    lacking = np.where(f[:, 0] < ref_point[0], np.maximum(above, 0), np.inf)
+    return np.where(gains > 0, gains, -lacking)

@@ -90,7 +90,6 @@ class AsyncNSGA2(Asynchronous):
             if proposal is None:
                 break
             x, prediction, is_first = proposal
-            self._outlines.propose(x)
             self._propose(x, prediction, None if is_first else -np.inf)
 
     def _next(self) -> tuple[np.ndarray, Prediction | None, bool] | None:

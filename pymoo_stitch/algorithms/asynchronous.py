@@ -119,6 +119,7 @@ class Asynchronous(Algorithm):
         self.pending: dict[int, Individual] = {}  # proposals without a result, by number
         self._proposed = self._completed = 0
         self._queue: deque[Individual] = deque()  # pending ones that are not submitted yet
+        self._ref_point: np.ndarray | None = None  # of the hypervolume, once the run has begun
         self._outlines = Outlines(problem)
         self._screen = Screen(problem, self._outlines) if self.screen and Screen.suits(problem) else None
         self._stops = self.early_stopping and not self.evaluator.count_skipped and _can_stop(problem)
@@ -128,6 +129,7 @@ class Asynchronous(Algorithm):
         self.evaluator.begin(self)
         if self._screen is not None:
             self._screen.remember(self.evaluator.journaled_notes())
+            self._ref_point = self.evaluator.ref_point()
         self._begin()
         self._fill()
         return self._infill()
@@ -252,8 +254,7 @@ class Asynchronous(Algorithm):
         self.pending[self._proposed] = individual
         self._queue.append(individual)
         self._proposed += 1
-        if self._screen is not None:
-            self._outlines.propose(x)
+        self._outlines.propose(x)
 
     def _is_wanted(self) -> bool:
         """Whether the runner, or the journal, can use another proposal now. The later it gets one, the more is known
@@ -291,7 +292,7 @@ class Asynchronous(Algorithm):
     def _limit(self) -> np.ndarray:
         """The objectives from which on a solution adds nothing (n_obj,): the worst that were evaluated, those of the
         problem's reference point, and the error that the threshold tolerates now."""
-        limits = [self._worst, getattr(self.problem, "hv_ref_point", self._worst)]
+        limits = [self._worst, self._worst if self._ref_point is None else self._ref_point]
         level = self.annealing.level(self.evaluator.n_eval)
         if level is not None:
             limits.append(np.array([np.inf, 1 - level]))

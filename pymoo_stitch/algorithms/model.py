@@ -99,7 +99,7 @@ class ErrorModel:
 
     def mean(self, X: np.ndarray, active: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The errors (m,) to be expected of genotypes (m, n_var) with these masks (m, n_var), and what their spreads
-        (m,) are at most: those if only the one evaluation were known that is most like each."""
+        (m,) are at most: what is left of each if only the one evaluation were known that explains most of it."""
         self._fit()
         covariances, own = self._covariances(_decisions(X, active).astype(np.float32))
         logarithm = covariances @ self._coefficients

@@ -214,9 +214,8 @@ class Screen:
     # ---- the journal
 
     def notes(self, row: int) -> dict[str, Any]:
-        """What has been decided since the row before this one: for each candidate that was taken its place among the
-        others, or how many were screened out before it, with what was predicted; and how many were screened out so
-        far."""
+        """What has been decided since the row before this one: for each candidate that was taken its number, counted
+        from the last one that was taken, with what was predicted; and how many were not taken so far."""
         if row != self._row:
             del self._decisions[: self._noted]
             self._row = row

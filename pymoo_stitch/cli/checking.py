@@ -57,7 +57,7 @@ def _check(problem: StitchProblem, runner: DaskRunner, options: Namespace) -> li
     for split in next(iter(read.values())):
         took = [seconds[split] for seconds in read.values()]
         count = len(problem.task[split])
-        print(f"Data, {split}: {count:,} images; every worker reads the first in {_short(max(took))} at most.")
+        print(f"Data, {split}: {count:,} images; the slowest worker read the first ones in {_short(max(took))}.")
     rng = np.random.default_rng(options.seed)
     f = Evaluate(problem)
     results = ask_all(runner, evaluated, _genotypes(problem, rng, 2), about=f)
@@ -83,7 +83,7 @@ def _check(problem: StitchProblem, runner: DaskRunner, options: Namespace) -> li
     used = found[max(found)]
     print(
         f"\n{options.budget:,} evaluations take about {_duration(options.budget / used)} with {most} at a time "
-        f"on {_counted(len(by_device), 'device')}; less where many stop early, more with a --pop-size below that."
+        f"on {_counted(len(by_device), 'device')}; less where many stop early, more if fewer are requested at a time."
     )
     best = max(found, key=lambda count: found[count])
     if found[best] > MUCH * used:
@@ -131,7 +131,7 @@ def _genotypes(problem: StitchProblem, rng: np.random.Generator, count: int) -> 
 
 
 def _short(seconds: float) -> str:
-    return f"{seconds:.1f} s" if seconds >= 0.1 else "0.1 s"
+    return f"{seconds:.1f} s" if seconds >= 0.1 else "less than 0.1 s"
 
 
 def _counted(count: int, what: str) -> str:

@@ -6,6 +6,7 @@ import os
 import warnings
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
@@ -19,7 +20,7 @@ from pymoo.core.population import Population
 from pymoo.core.problem import Problem
 
 from ..runners import Result, Runner, check_runner
-from ..util.versions import versions
+from ..util.versions import OWN, versions
 from .budget import budget_of
 from .description import described, differences, identity, problem_differences, restore, words
 from .evaluate import Evaluate, Together
@@ -169,6 +170,16 @@ class Evaluations(Evaluator):
         """What the algorithm noted beside each evaluation that the journal is going to answer."""
         return self._replay.notes()
 
+    def ref_point(self) -> np.ndarray | None:
+        """The reference point of the problem's hypervolume (n_obj,), of a run that goes on that of its journal; None if
+        the problem has none, or a reference fails."""
+        scale = (self._journaled_run() or {}).get("scale")
+        if scale:
+            return np.array(scale["ref_point"])
+        with suppress(RuntimeError):  # the search will report it
+            return getattr(self._problem, "hv_ref_point", None)
+        return None
+
     def restore(self, algorithm: Algorithm) -> None:
         """Give the algorithm, before it is set up, the earlier values of those options that its journal does not name:
         see `description.restore`."""
@@ -218,14 +229,27 @@ class Evaluations(Evaluator):
                 f"{journal.path} is the journal of another run: {'; '.join(found)}. Start that run again to resume it, "
                 "or choose another file for this one."
             )
-        elif hasattr(type(algorithm.problem), "ease"):
-            algorithm.problem.ease = journal.run.get("ease")
+        else:
+            self._check_version(journal)
+            if hasattr(type(algorithm.problem), "ease"):
+                algorithm.problem.ease = journal.run.get("ease")
         rows = list(journal.rows())
         begun = datetime.fromisoformat(journal.run["begun"]).timestamp()  # what is older was taken over from other runs
         results = [row.result for row in rows if row.result.get("begun", 0.0) >= begun]
         times = [(result["begun"], result["ended"]) for result in results]
         self.seconds_before = float(covered(times)[-1]) if times else 0.0
         self._replay = Replay(rows, journal.path, journal.run.get("versions"))
+
+    @staticmethod
+    def _check_version(journal: Journal) -> None:
+        """Versions in development propose something else from one to the next; what releases have written, all that
+        come later can go on with."""
+        own, theirs = versions()[OWN], (journal.run.get("versions") or {}).get(OWN, "")
+        if ".dev" in theirs and theirs != own:
+            raise JournalError(
+                f"{journal.path} was written by {OWN} {theirs}, whose searches propose something else than those of "
+                f"{own}. Go on with that version, or choose another file for a new run. It can still be read."
+            )
 
     def is_replaying(self) -> bool:
         """Whether the journal knows what comes next."""

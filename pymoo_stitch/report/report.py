@@ -45,9 +45,8 @@ class Report:
 
     Searches see one split, as a rule "validation", and what looks best there was lucky with its images. So their
     fronts, and the networks within half a standard error of these (evaluations end early beyond that), are evaluated
-    again on the selection split, where you
-    choose; the test split is only reported. Whatever an algorithm's runs have found together is its front: the
-    non-dominated ones of all their evaluations.
+    again on the selection split, where you choose; the test split is only reported. Whatever an algorithm's runs have
+    found together is its front: the non-dominated ones of all their evaluations.
 
     >>> problem, evaluations = get_problem("digits"), Evaluations(journal="run.sqlite")
     >>> _ = minimize(problem, GOMEA(pop_size=8), ("n_evals", 20), seed=1, evaluator=evaluations)

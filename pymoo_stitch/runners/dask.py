@@ -269,9 +269,7 @@ class DaskRunner(Runner):
             if self._client is not None and self._client.status == "running":
                 self.cancel()
                 while self._sent and self._tidies:
-                    # The plugin no longer exists, or a worker does not answer: no reason to keep the user waiting.
-                    with suppress(ValueError, OSError, TimeoutError):
-                        self._client.sync(_forget, self._client, self._sent.popitem()[1], callback_timeout=PARTING)
+                    self._unregister(self._sent.popitem()[1])
         finally:
             while self._owned:
                 self._owned.pop().close()
@@ -320,7 +318,10 @@ class DaskRunner(Runner):
         """Send a plugin to all workers, also to those that join later. Dask raises an error if one of them cannot be
         reached; here all are tried again, until that one is back or the scheduler has given it up."""
         until = time.monotonic() + GIVEN_UP
-        what = "Waiting for every worker to receive the problem. Dask gives up one that cannot be reached, in time."
+        what = (
+            "Waiting for every worker to receive the problem. Dask gives up one that cannot be reached, in time. "
+            "(Ctrl-C, pressed twice, ends the search.)"
+        )
         waiting = threading.Timer(5 * PATIENCE, _tell, [what])
         waiting.daemon = True
         waiting.start()
@@ -333,10 +334,24 @@ class DaskRunner(Runner):
                     if self.client.status != "running":
                         raise self._lost() from error
                     if time.monotonic() > until:
-                        raise
+                        raise RuntimeError(
+                            f"not every worker has received the problem within {GIVEN_UP:.0f} seconds ({error}). End "
+                            "the one that cannot be reached, or start the scheduler with a shorter "
+                            "DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL."
+                        ) from error
                     time.sleep(1)
+        except BaseException:  # the scheduler keeps what could not be sent to all
+            if self.client.status == "running":
+                self._unregister(name)
+            raise
         finally:
             waiting.cancel()
+
+    def _unregister(self, name: str) -> None:
+        """Have the workers forget what was sent to them."""
+        # It is not there any more, or a worker does not answer: no reason to keep the user waiting.
+        with suppress(ValueError, OSError, TimeoutError):
+            self.client.sync(_forget, self.client, name, callback_timeout=PARTING)
 
     def _look(self) -> None:
         """Count the workers, once a second."""

@@ -128,15 +128,14 @@ class Selector:
 
     def _point(self, waiting: int) -> _Point | None:
         """The point where these switches wait; None if there are none."""
-        new = []
-        while waiting and waiting not in self._points:
+        new, point = [], None
+        while waiting and (point := self._points.get(waiting)) is None:
             # The topmost bit is the last switch in topological order: nothing that waits reads it any more.
             number = waiting.bit_length() - 1
             (reads, nodes), variables = self._switches[number]
             others = waiting ^ (1 << number)
             new.append((waiting, variables, nodes, others))
             waiting = others | reads
-        point = self._points.get(waiting)
         if len(self._points) > _MOST:
             self._points.clear()
         for waiting, variables, nodes, others in reversed(new):

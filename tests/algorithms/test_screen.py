@@ -20,7 +20,7 @@ from pymoo.util.nds.non_dominated_sorting import NonDominatedSorting
 from pymoo_stitch import Evaluations, Run
 from pymoo_stitch.algorithms import GOMEA, LKGOMEA, AsyncGA, AsyncNSGA2, Threshold
 from pymoo_stitch.algorithms.archive import hypervolume_gains
-from pymoo_stitch.algorithms.async_nsga2 import crowding_distances, ranks
+from pymoo_stitch.algorithms.async_nsga2 import CHILDREN, DETOURS, crowding_distances, ranks
 from pymoo_stitch.algorithms.model import LEAST, ErrorModel
 from pymoo_stitch.algorithms.screen import Outlines, Screen
 from pymoo_stitch.runners import SimulatedRunner
@@ -148,6 +148,14 @@ def test_a_detour_flips_an_active_variable_and_one_that_becomes_active_by_that()
         assert any(ways)
 
 
+def test_detours_are_proposed(tmp_path):
+    evaluator = Evaluations(journal=tmp_path / "run.sqlite")
+    minimize(TwoChains(20, seed=1), AsyncNSGA2(), ("n_evals", 200), seed=1, evaluator=evaluator)
+    places = [place for row in Run.read(tmp_path / "run.sqlite").rows for place, *_ in row.notes["taken"]]
+    assert any(CHILDREN - DETOURS <= place < CHILDREN for place in places)
+    assert any(place < CHILDREN - DETOURS for place in places)
+
+
 @pytest.mark.parametrize("make", [AsyncGA, LKGOMEA])
 def test_screened_loops_seldom_ask_for_what_is_known(make):
     evaluator = minimize(TwoChains(20, seed=1), make(), ("n_evals", 300), seed=1).algorithm.evaluator
@@ -249,20 +257,22 @@ def test_gains_are_differences_of_hypervolumes(f, others):
     for solution, gain in zip(f, found, strict=True):
         expected = indicator.do(np.vstack([front, solution])) - indicator.do(front)
         assert max(gain, 0) == pytest.approx(expected, abs=1e-9)
-        if gain < 0:
-            assert ((front <= solution).all(1).any()) or solution[1] > ref_point[1]
+        if gain <= 0:
+            is_beyond = solution[0] >= ref_point[0]
+            assert is_beyond or solution[1] >= ref_point[1] or (front <= solution).all(1).any()
+            assert (gain == -np.inf) == is_beyond
 
 
 def test_candidates_are_weighed_by_what_they_add_in_expectation():
     """One whose mean adds nothing, but that would close a wide gap if it were better, comes before one that is sure to
     add little; the expectation is the mean of differences of hypervolumes."""
-    problem = TwoChains(6, seed=0)
-    problem.hv_ref_point = np.array([6.0, 0.9])
-    algorithm = AsyncNSGA2().setup(problem, termination=("n_evals", 100), seed=1)
+    ref_point = np.array([6.0, 0.9])
+    algorithm = AsyncNSGA2().setup(TwoChains(6, seed=0), termination=("n_evals", 100), seed=1)
+    algorithm._ref_point = ref_point
     front, algorithm._worst = np.array([[1.0, 0.5], [5.0, 0.4], [5.1, 0.3]]), np.array([7.0, 1.0])
     algorithm.archive.front_f = lambda slack: front
     costs, errors = np.array([2.0, 5.0, 5.5]), np.array([[0.4, 0.5, 0.6], [0.39, 0.39, 0.39], [0.5, 0.6, 0.7]])
-    indicator = Hypervolume(ref_point=problem.hv_ref_point)
+    indicator = Hypervolume(ref_point=ref_point)
     gains = [
         np.mean([indicator.do(np.vstack([front, [cost, error]])) - indicator.do(front) for error in row])
         for cost, row in zip(costs, errors, strict=True)
@@ -278,15 +288,14 @@ def test_candidates_are_weighed_by_what_they_add_in_expectation():
 )
 def test_nothing_is_gained_where_nobody_looks(threshold, ref_point, error):
     """Neither below the threshold, nor beyond the hypervolume's reference point, nor beyond all that was seen."""
-    problem = TwoChains(6, seed=0)
-    problem.hv_ref_point = np.array(ref_point)
     chosen = None if threshold is None else Threshold(final=threshold, until=0)
-    algorithm = AsyncNSGA2(threshold=chosen).setup(problem, termination=("n_evals", 100), seed=1)
+    algorithm = AsyncNSGA2(threshold=chosen).setup(TwoChains(6, seed=0), termination=("n_evals", 100), seed=1)
+    algorithm._ref_point = np.array(ref_point)
     algorithm._worst = np.array([6.0, 0.9])
     gains = algorithm._gain(np.array([1.0, 1.0, 7.0]), np.array([[error - 0.01], [error + 0.01], [0.1]]))
     assert gains[0] == pytest.approx(5 * 0.01)
     assert gains[1] <= 0
-    assert gains[2] <= 0
+    assert gains[2] == -np.inf
 
 
 def test_an_estimate_teaches_less_than_an_error():

@@ -80,7 +80,7 @@ def test_a_sound_cluster(address, tiny, capsys):
     said = capsys.readouterr().out
     assert said.count("127.0.0.1 CPU") == 2
     assert f"Versions, the same here and on every worker: python {platform.python_version()}, pymoo-stitch" in said
-    assert "Data, selection: 24 images; every worker reads the first in " in said
+    assert "Data, selection: 24 images; the slowest worker read the first ones in " in said
     assert "costs differ by 0 (allowed: 0), errors by 0 at most (allowed: 0.001)." in said
     assert "100,000 evaluations take about" in said
     assert "with 2 at a time on 1 device" in said

@@ -35,7 +35,7 @@ from pymoo.operators.crossover.pntx import TwoPointCrossover
 from pymoo.optimize import minimize
 from pymoo.util.nds.non_dominated_sorting import find_non_dominated
 
-from pymoo_stitch import Evaluations, Journal, JournalError
+from pymoo_stitch import Evaluations, Journal, JournalError, Run, __version__
 from pymoo_stitch.algorithms import GOMEA, LKGOMEA, AsyncGA, AsyncNSGA2, Threshold, nsga2
 from pymoo_stitch.evaluations import Row, is_bounded
 from pymoo_stitch.runners import SerialRunner
@@ -464,6 +464,19 @@ def test_genotypes_that_do_not_fit_are_refused(tmp_path, name):
     alter(path, "UPDATE evaluations SET genotype = ? WHERE sequence = 20", genotype)
     assert outcome(search(name, path)) == uninterrupted(name)[1]
     assert sequence(path, "workers" in name) == uninterrupted(name)[0]
+
+
+def test_only_the_same_version_in_development_goes_on(tmp_path):
+    path = tmp_path / "run.sqlite"
+    search("GOMEA", path, 20)
+    versions = "UPDATE run SET value = json_set(value, '$.pymoo-stitch', '{}') WHERE name = 'versions'"
+    alter(path, versions.format("0.2.0.dev1"))
+    with pytest.raises(JournalError, match=rf"was written by pymoo-stitch 0\.2\.0\.dev1, .* {__version__}"):
+        search("GOMEA", path, 30)
+    assert len(Run.read(path)) == 20
+    alter(path, versions.format("0.1.0"))
+    search("GOMEA", path, 30)
+    assert len(Run.read(path)) == 30
 
 
 @pytest.mark.parametrize("name", FIVE)

@@ -441,6 +441,34 @@ def test_a_search_may_begin_while_a_worker_cannot_be_reached(fragile):
             frozen.resume()
 
 
+def test_what_never_reaches_every_worker_is_an_error_that_says_how_to_go_on(runner, monkeypatch):
+    registered = runner.client.register_plugin
+
+    def unreachable(*given, **options):
+        registered(*given, **options)  # the scheduler keeps it, whatever comes of sending it
+        raise TimeoutError("timed out connecting to tcp://10.0.0.11:4000")
+
+    monkeypatch.setattr("pymoo_stitch.runners.dask.GIVEN_UP", 0.0)
+    monkeypatch.setattr(runner.client, "register_plugin", unreachable)
+
+    def kept(dask_scheduler):
+        return set(dask_scheduler.worker_plugins)
+
+    before = runner.client.run_on_scheduler(kept)
+    with pytest.raises(RuntimeError, match=r"10\.0\.0\.11.*shorter DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL"):
+        runner.submit(Evaluate(Slow(n_var=10)), np.zeros(10, bool))
+    assert runner.client.run_on_scheduler(kept) == before
+
+
+def test_more_workers_can_use_more(fragile):
+    before = fragile.ahead
+    fragile.client.cluster.scale(3)
+    until = time.monotonic() + 60
+    while fragile.ahead == before and time.monotonic() < until:
+        time.sleep(0.1)
+    assert fragile.ahead == before // 2 * 3
+
+
 def test_a_cluster_that_scales_by_what_there_is_to_do_starts_workers(pair):
     """It has none when the search begins."""
     rng = torch.Generator().manual_seed(0)
