@@ -184,8 +184,10 @@ FORMS = {
     "GA, no screen": lambda: AsyncGA(screen=None),
     "local search": lambda: LocalSearch(),
 }
-LONG = ("async NSGA-II", "LK-GOMEA", "LK-GOMEA, no screen", "NSGA-II, n = 50", "NSGA-II, n = 100")
+LONG = ("async NSGA-II", "LK-GOMEA", "LK-GOMEA, no screen", "NSGA-II, n = 100")
 """What is run with many evaluations."""
+USUAL = ("async NSGA-II", "LK-GOMEA", "NSGA-II, n = 50", "NSGA-II, n = 100")
+"""What is run on ready-made problems."""
 
 
 class LocalSearch(Asynchronous):
@@ -393,7 +395,7 @@ def ready_made(arguments):
     instances, rows = seeds(arguments), []
     for budget in arguments.budgets:
         runs = {}
-        for form in arguments.forms or LONG:
+        for form in arguments.forms or USUAL:
             for i in instances:
                 name = f"{arguments.problem} {' '.join(arguments.options)}, seed {i}, {form}, {budget}"
                 runs[form, i] = results(name, problem, FORMS[form], budget, i)

@@ -69,7 +69,7 @@ class Selector:
         folded = {root: self._fold(root, wiring, bit) for root in roots}
         self._choices = [(networks, [folded[wiring.outputs[n]] for n in networks]) for networks in choices]
         by_bit = [variable for i in switches for variable, _ in reversed(arriving[i])]
-        self._variables = np.array(by_bit + list(range(self.n_links, self.n_var))[::-1])
+        self._variables = np.array(by_bit + list(range(self.n_links, self.n_var))[::-1], dtype=int)
         self._bits = np.argsort(self._variables)
         self._links = [folded[wiring.index(links[variable].source)] for variable in by_bit]
         self._switches = [
