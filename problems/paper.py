@@ -39,5 +39,5 @@ def seeded(seed: int) -> Iterator[None]:
 def said_sizes() -> Iterator[None]:
     """Without the warning that networks were trained for other sizes: that is the paper's choice, as the docs say."""
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "images are .*, but other sizes were trained for")
+        warnings.filterwarnings("ignore", "images are .*, but these networks were trained on other sizes")
         yield

@@ -441,9 +441,9 @@ def _binary(x: Sequence[bool] | np.ndarray) -> np.ndarray:
 def _warn_of_other_sizes(networks: Iterable[Network]) -> None:
     others = [n for n in networks if n.trained and n.trained.size not in (None, n.input_shape[-2:])]
     if others:
-        described = ", ".join("{} for {}×{}".format(network.name, *network.trained.size) for network in others)
+        described = ", ".join("{} on {}×{}".format(network.name, *network.trained.size) for network in others)
         size = "×".join(map(str, others[0].input_shape[-2:]))
-        warnings.warn(f"images are {size}, but other sizes were trained for: {described}.", stacklevel=3)
+        warnings.warn(f"images are {size}, but these networks were trained on other sizes: {described}.", stacklevel=3)
 
 
 def _column(values: list[Any]) -> np.ndarray:

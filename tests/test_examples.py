@@ -145,7 +145,7 @@ SMALLER = {
 }
 
 
-@pytest.mark.filterwarnings("ignore:images are 64×64, but other sizes were trained for")
+@pytest.mark.filterwarnings("ignore:images are 64×64, but these networks were trained on other sizes")
 @pytest.mark.parametrize("page", some_slow(SMALLER))
 def test_the_code_in_the_pages_runs(page, execute):
     code = "\n".join(re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL))

@@ -41,6 +41,10 @@ class NSGA2(pymoo_nsga2.NSGA2):
             _, first = np.unique(self.opt.get("F"), axis=0, return_index=True)
             self.opt = self.opt[np.sort(first)]
 
+    def _finalize(self) -> None:
+        if isinstance(self.evaluator, Evaluations):
+            self.evaluator.close()
+
 
 LARGE = 1_000
 """Evaluations up to which NSGA-II is better with a population of 50 than of 100."""

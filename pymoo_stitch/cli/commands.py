@@ -1,5 +1,6 @@
 """What each command of the command line does, given its options. Each returns an exit code, None for success."""
 
+import logging
 import os
 import shlex
 import sys
@@ -68,8 +69,11 @@ def demo(options: Namespace) -> None:
     _say("\n3. Their fronts, evaluated again on selection and test images that no search has seen\n")
     report = Report(runs, problem, one_stitch=True)
     print(report)
-    _say("\n4. A network to take home, of at most 40 % of the ensemble's cost, chosen on the selection images\n")
-    chosen = to_take_home(report)
+    if report.recommended is not None:
+        _say("\n4. What is recommended, to take home\n")
+    else:
+        _say("\n4. A network to take home, of at most 40 % of the ensemble's cost, chosen on the selection images\n")
+    chosen = report.recommended or to_take_home(report)
     written = [*report.write(folder, chosen), _export(report, chosen, folder / "network.pt2")]
     _say_written([*(run.path for run in runs), *written])
 
@@ -224,11 +228,12 @@ def _search(
     if evaluations.interrupted and not evaluations.real:
         _say("Interrupted before the first evaluation was complete: start the same command again.")
         return INTERRUPTED
-    print(Report([Run.read(journal)], problem, test=False))
+    if not evaluations.interrupted:
+        print(Report([Run.read(journal)], problem, test=False), end="\n\n")
     known = f"{evaluations.replayed:,} of them from the journal, {evaluations.shared:,} from others"
     counts = f"{evaluations.real:,} evaluations ({known})"
     _say(
-        f"\n{counts}, {evaluations.skipped:,} skipped, {evaluations.failed:,} failed, {evaluations.bounded:,} stopped "
+        f"{counts}, {evaluations.skipped:,} skipped, {evaluations.failed:,} failed, {evaluations.bounded:,} stopped "
         "early."
     )
     if evaluations.interrupted:
@@ -263,6 +268,7 @@ def runner_of_options(options: Namespace) -> Iterator[DaskRunner | None]:
         is_file = Path(options.scheduler).is_file()
         where = {"scheduler_file": options.scheduler} if is_file else {"cluster": options.scheduler}
         with DaskRunner(**where) as runner:
+            logging.getLogger("distributed.client").setLevel(logging.CRITICAL)  # the error says what it would
             yield runner
     elif options.workers:
         torch.set_num_threads(max(1, (os.cpu_count() or 1) // (options.workers + 1)))  # the workers have the others

@@ -452,9 +452,9 @@ def _stage_titles(cascade: Cascade) -> list[str]:
     """What each stage costs, and how many images get there."""
     titles = []
     for number, (cost, before) in enumerate(zip(cascade.costs, (0, *cascade.costs), strict=False)):
-        who = "all images" if number == 0 else "images of which the answer so far is not sure"
+        who = "all images" if number == 0 else "images on which the stages before are not sure"
         if number and cascade.fractions:
-            who = f"{_percent(cascade.fractions[number])} of images, of which the answer so far is not sure"
+            who = f"the {_percent(cascade.fractions[number])} of images on which the stages before are not sure"
         titles.append(f"Stage {number + 1}: {human(cost - before)} multiply-adds{' more' * (number > 0)}, for {who}")
     return titles
 

@@ -105,6 +105,10 @@ class Point:
     on_front: Mapping[str, bool]
     against: Mapping[str, Mapping[str, Against]]
 
+    def __repr__(self) -> str:
+        metrics = {split: {name: round(value, 4) for name, value in of.items()} for split, of in self.metrics.items()}
+        return f"Point({self.name!r}, {self.multiply_adds:,} multiply-adds, {self.stitches} stitches, {metrics})"
+
     @classmethod
     def of(
         cls,
@@ -237,12 +241,12 @@ def noise(problem: StitchProblem) -> list[str]:
             if difference >= chance:
                 continue
             images = (
-                f"about {round(n * (chance / difference) ** 2, -2):,.0f} images would tell"
+                f"about {round(n * (chance / difference) ** 2, -2):,.0f} images would tell them apart"
                 if difference
-                else ("no number of images like these would tell")
+                else "no number of images like these would tell them apart"
             )
             lines.append(
                 f"On these {n:,} {split} images, {first} and {names[j]} differ by {difference:.{digits}f}, and chance "
-                f"makes differences of {chance:.{digits}f} of such networks: {images}."
+                f"alone makes differences of up to {chance:.{digits}f} between such networks: {images}."
             )
     return lines

@@ -245,22 +245,21 @@ class Report:
         return None
 
     def choose(self, *, key: str | None = None, at_most: float | None = None, at_least: float | None = None) -> Point:
-        """One network, or cascade, judged on the deciding split: by default the recommended one. If there is none, a
-        `NothingToRecommendError` names the reference to use instead.
+        """One network, cascade or reference, judged on the deciding split: by default the recommended one. If there is
+        none, a `NothingToRecommendError` names the reference to use instead.
 
-        :param key: the one whose key, or name, begins with this; references count.
+        :param key: the one whose key, or name, begins with this.
         :param at_most: the best one, of equals the cheapest, with at most this many multiply-adds; for a cascade,
             expected ones.
         :param at_least: the cheapest one whose metric is at least this good.
         """
+        everything = list({point.key: point for point in [*self.front, *self.cascades, *self.references]}.values())
         if key is not None:
-            everything = {point.key: point for point in [*self.cascades, *self.front, *self.references]}.values()
             found = [point for point in everything if point.key.startswith(key) or point.name == key]
             if len(found) != 1:
-                some = ", ".join(point.name for point in [*self.front[:20], *self.cascades[:20]])
-                raise ValueError(
-                    f"{len(found) or 'no'} networks on the front have a key that begins with {key!r}. There are {some}."
-                )
+                some = ", ".join(point.name for point in (found or everything)[:40])
+                count = f"{len(found)} networks and cascades have" if found else "no network or cascade has"
+                raise ValueError(f"{count} a name or key that begins with {key!r}. There are {some}.")
             return found[0]
         if not self.front:
             raise NothingToRecommendError(
@@ -272,18 +271,18 @@ class Report:
             return point.F[split][1], point.multiply_adds
 
         if at_most is not None:
-            found = [point for point in [*self.front, *self.cascades] if point.multiply_adds <= at_most]
+            found = [point for point in everything if point.multiply_adds <= at_most]
             if not found:
-                least = min(point.multiply_adds for point in self.front)
-                raise ValueError(f"no network on the front costs at most {at_most:,.0f}; the cheapest costs {least:,}.")
+                least = min(point.multiply_adds for point in everything)
+                raise ValueError(f"no network or cascade costs at most {at_most:,.0f}; the cheapest costs {least:,}.")
             return min(found, key=error_first)
         if at_least is not None:
             limit = self.problem.metric.error(at_least)
-            found = [point for point in [*self.front, *self.cascades] if point.F[split][1] <= limit]
+            found = [point for point in everything if point.F[split][1] <= limit]
             if not found:
-                reached = min(self.front, key=error_first).metrics[split][metric]
+                reached = min(everything, key=error_first).metrics[split][metric]
                 raise ValueError(
-                    f"no network on the front reaches {metric} {at_least:g}; the best has {self._rounded(reached)}."
+                    f"no network or cascade reaches {metric} {at_least:g}; the best has {self._rounded(reached)}."
                 )
             return min(found, key=lambda point: point.multiply_adds)
         if self.recommended is None:
@@ -358,6 +357,9 @@ class Report:
                 + [", ".join(point.found_by)] * several
             )
         lines = [*table(rows), "In parentheses: 95 % intervals."]
+        missing = len(self._above_floor()) - sum(point in self._shown() for point in self._above_floor())
+        if missing:
+            lines.append(f"{missing} more were found; all are in front.csv (`write`).")
         cascades = [point for point in self._shown() if point.is_cascade]
         if cascades:
             lines.append("Cascades, with their expected multiply-adds:")
@@ -398,8 +400,9 @@ class Report:
         bound = f"{1 - floor:g}" if self.problem.metric.best > self.problem.metric.worst else f"{floor:g}"
         n, above, metric = len(self.found), len(self._above_floor()), self.problem.task.metric
         lines = [
-            f"Found: {n} networks on the front on {self.deciding}, {above} of them above the floor, {metric} {bound} "
-            "(that of the worst reference, rounded; plots and hypervolumes leave out what is below)."
+            f"Found: {n} network{'s' if n != 1 else ''} on the front on {self.deciding}, {above} of them above the "
+            f"floor, {metric} {bound} (about that of the worst reference; plots and hypervolumes leave out what is "
+            "below)."
         ]
         if "test" in self.splits and n:
             kept = sum(point.on_front["test"] for point in self.found)

@@ -6,6 +6,7 @@ import logging
 import math
 import os
 import queue
+import re
 import signal
 import sys
 import threading
@@ -127,6 +128,8 @@ class DaskRunner(Runner):
                 raise ValueError(f"{name} must be a time in seconds, but is {seconds}.")
         if scheduler_file is not None:
             _check_scheduler_file(scheduler_file)
+        if isinstance(cluster, str):
+            _check_address(cluster)
         self.group, self.time_limit = group, time_limit
         self._owned: list[Any] = []  # closed at the end, the last first
         if not given:
@@ -602,6 +605,15 @@ def _check_scheduler_file(path: str | os.PathLike) -> None:
         raise ConnectionError(f"there is no Dask scheduler in {path}: {type(error).__name__}: {error}") from error
     if not isinstance(address, str):
         raise ConnectionError(f"there is no Dask scheduler in {path}: its address is {address!r}.")
+
+
+def _check_address(address: str) -> None:
+    """Raise an error for what Dask would try for minutes, or tell in many lines."""
+    if re.search(r":\d+/?$", address) or address.startswith("inproc://"):
+        return
+    if address.endswith(".json"):
+        raise ConnectionError(f"there is no Dask scheduler {address}: there is no such file.")
+    raise ConnectionError(f"there is no Dask scheduler {address}: an address has a port, as tcp://host:8786.")
 
 
 # ------------------------------------------------------------------------------------------------------ on this machine

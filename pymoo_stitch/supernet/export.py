@@ -14,7 +14,6 @@ import warnings
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from importlib import metadata
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -22,9 +21,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
+from .. import __version__
 from ..network import INPUT, first_lines, quiet
 from ..stitches import Link
 from ..util.files import check_exported, check_place, no_constant, written_whole
+from ..util.versions import OWN
 from .cascade import top_probability
 from .sharing import Sharing
 from .summary import describe_input
@@ -321,12 +322,8 @@ def _checked_metrics(metrics: Mapping[str, Mapping[str, float]] | None) -> dict[
     return found
 
 
-def _versions() -> dict[str, str | None]:
-    try:
-        own = metadata.version("pymoo-stitch")
-    except metadata.PackageNotFoundError:  # run from a folder, not installed
-        own = None
-    return {"pymoo-stitch": own, "torch": torch.__version__}
+def _versions() -> dict[str, str]:
+    return {OWN: __version__, "torch": torch.__version__}
 
 
 # -------------------------------------------------------------------------------------------------------------- writing

@@ -360,6 +360,8 @@ def test_wrong_options(text, message, capsys):
         ("search mine.py", "mine.py"),
         ("search digits --budget 5 --output no/folder/run.sqlite", "no/folder does not exist"),
         ("search digits --budget 5 --scheduler nowhere", "there is no Dask scheduler nowhere"),
+        ("search digits --budget 5 --scheduler no.json", "there is no Dask scheduler no.json: there is no such file"),
+        ("search digits --budget 5 --scheduler tcp://127.0.0.1", "an address has a port"),
         ("search digits --budget 5 --scheduler text.pt2", "there is no Dask scheduler in text.pt2"),
         ("search digits --budget 5 --output .", "it is a folder"),
         ("build digits --output no/folder/file", "folder"),

@@ -274,10 +274,14 @@ def test_choices(report):
     middle = report.front[len(report.front) // 2]
     assert report.choose(key=middle.key[:10]) is middle
     assert report.choose(key="ensemble") is report.references[-1]
-    within = report.choose(at_most=middle.multiply_adds)
-    assert within.F["selection"][1] == min(
-        p.F["selection"][1] for p in [*report.front, *report.cascades] if p.multiply_adds <= middle.multiply_adds
-    )
+    everything = [*report.front, *report.cascades, *report.references]
+    for point in everything:
+        within = report.choose(at_most=point.multiply_adds)
+        assert (within.F["selection"][1], within.multiply_adds) == min(
+            (p.F["selection"][1], p.multiply_adds) for p in everything if p.multiply_adds <= point.multiply_adds
+        )
+    assert len(repr(middle)) < 400
+    assert repr(middle).startswith(f"Point({middle.name!r}, {middle.multiply_adds:,} multiply-adds, ")
     enough = report.choose(at_least=middle.metrics["selection"]["accuracy"])
     assert enough.multiply_adds <= middle.multiply_adds
     assert enough.F["selection"][1] <= middle.F["selection"][1]
@@ -286,9 +290,9 @@ def test_choices(report):
 @pytest.mark.parametrize(
     ("choice", "message"),
     [
-        ({"key": "nothing"}, "no networks on the front have a key that begins with 'nothing'. There are s"),
-        ({"key": "s"}, r"\d+ networks on the front have a key that begins with 's'"),
-        ({"at_most": 10}, "no network on the front costs at most 10; the cheapest costs"),
+        ({"key": "nothing"}, "no network or cascade has a name or key that begins with 'nothing'. There are inverted, s"),
+        ({"key": "s"}, r"\d+ networks and cascades have a name or key that begins with 's'"),
+        ({"at_most": 10}, "no network or cascade costs at most 10; the cheapest costs"),
         ({"at_least": 1.1}, r"reaches accuracy 1.1; the best has 0\.\d+"),
     ],
 )

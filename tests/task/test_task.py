@@ -280,6 +280,6 @@ def test_images_normalised_twice_or_never_are_noticed(pair, data):
 
 def test_another_size_than_trained_for_is_said(pair, data):
     with pytest.warns(
-        UserWarning, match="images are 8×8, but other sizes were trained for: residual for 16×16, gated for"
+        UserWarning, match="images are 8×8, but these networks were trained on other sizes: residual on 16×16, gated on"
     ):
         StitchProblem(copied(pair, normalization=HALF, trained=Trained(HALF, (16, 16))), Task(validation=data))
