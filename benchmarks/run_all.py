@@ -38,6 +38,8 @@ class Step:
     needs_data: bool = False
 
 
+ON_DIGITS = ("async NSGA-II", "async NSGA-II in full", "LK-GOMEA", "LK-GOMEA in full", "GA")
+ON_DIGITS += ("NSGA-II, n = 50", "NSGA-II, n = 100")
 STEPS = (
     Step("supernet.py", quick=("--repeats", "10")),
     Step("families.py"),
@@ -58,7 +60,7 @@ STEPS = (
     ),
     Step("search.py", ("--only", "pending", "--budgets", "1000"), None),
     Step("search.py", ("--only", "workers")),
-    Step("search.py", ("--only", "ready-made", "--seeds", "10", "--budgets", "1000", "2000", "4000"), None),
+    Step("search.py", ("--only", "ready-made", "--seeds", "10", "--budgets", "1000", "--forms", *ON_DIGITS), None),
     Step("cluster.py", ("--only", "overhead")),
     Step("cluster.py", ("--only", "cifar"), ("--only", "cifar"), True),
     Step("cluster.py", ("--only", "simulated"), ("--only", "simulated", "--overheads", "3")),
