@@ -290,7 +290,7 @@ def test_choices(report):
 @pytest.mark.parametrize(
     ("choice", "message"),
     [
-        ({"key": "nothing"}, "no network or cascade has a name or key that begins with 'nothing'. There are inverted, s"),
+        ({"key": "nothing"}, "no network or cascade has a name or key that begins with 'nothing'. There are inverted"),
         ({"key": "s"}, r"\d+ networks and cascades have a name or key that begins with 's'"),
         ({"at_most": 10}, "no network or cascade costs at most 10; the cheapest costs"),
         ({"at_least": 1.1}, r"reaches accuracy 1.1; the best has 0\.\d+"),
