@@ -223,7 +223,8 @@ def compute(arguments: argparse.Namespace, budget: int = 4_000, seeds: int = 5) 
                 minimize(problem, make(), ("n_evals", budget), seed=number % 10, evaluator=evaluations)
                 evaluations.close()
                 run = Run.read(pathlib.Path(folder) / "run.sqlite")
-            spent[form] = np.cumsum(run.images * run.F[:, 0]), front_volumes(problem, run)
+            images = np.where(np.isnan(run.images), 1, run.images)  # the synthetic space has none
+            spent[form] = np.cumsum(images * run.F[:, 0]), front_volumes(problem, run)
         (theirs, target), (ours, reached) = spent.values()
         there = np.flatnonzero(reached >= target[-1] - 1e-9)
         at = there[0] if len(there) else None
