@@ -348,7 +348,8 @@ class Report:
         several = len(self.comparison.runs) > 1
         columns = [f"{metric}, {split}" for split in self.splits]
         rows = [["network", "multiply-adds", "of largest", *columns, "stitches", *["found by"] * several]]
-        for point in [*self.references, *self._shown()]:
+        shown = self._shown()
+        for point in [*self.references, *shown]:
             rows.append(
                 [point.name + " ←" * (point is self.recommended), f"{point.multiply_adds:,}"]
                 + [percent(point.multiply_adds / ensemble)]
@@ -357,10 +358,9 @@ class Report:
                 + [", ".join(point.found_by)] * several
             )
         lines = [*table(rows), "In parentheses: 95 % intervals."]
-        missing = len(self._above_floor()) - sum(point in self._shown() for point in self._above_floor())
-        if missing:
-            lines.append(f"{missing} more were found; all are in front.csv (`write`).")
-        cascades = [point for point in self._shown() if point.is_cascade]
+        if left_out := [point for point in self._above_floor() if point not in shown]:
+            lines.append(f"Found and not shown: {len(left_out)}. All are in front.csv (`write`).")
+        cascades = [point for point in shown if point.is_cascade]
         if cascades:
             lines.append("Cascades, with their expected multiply-adds:")
         for point in cascades:
