@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from .util.lazy import lazy
 
-__version__ = "0.2.0.dev3"
+__version__ = "0.2.0.dev4"
 
 if TYPE_CHECKING:
     from .evaluations import Evaluations as Evaluations

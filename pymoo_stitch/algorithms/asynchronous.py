@@ -23,10 +23,6 @@ from .sampling import ProblemSampling
 from .screen import Outlines, Prediction, Screen
 from .threshold import Annealing, Choice
 
-SLACK = 0.5
-"""How far above the archive an evaluation goes on, in standard errors: what is so near is known in full."""
-
-
 class Asynchronous(Algorithm):
     """The base: proposes genotypes, waits for their evaluation, uses the result, and proposes the next.
 
@@ -41,8 +37,8 @@ class Asynchronous(Algorithm):
     evaluations *screens* what is proposed: what it predicts cannot matter is not evaluated, except for a few.
 
     Where the problem also has the `standard_error(error)` of its second objective, a proposal beyond the first
-    population is evaluated with *early stopping*: that ends when it can no longer come within half a standard error of
-    the archive, and is then *bounded*. A bounded one has an estimate as its second objective. It may be in the
+    population is evaluated with *early stopping*: that ends when it can no longer be as good as the best in the archive
+    that costs no more, and is then *bounded*. A bounded one has an estimate as its second objective. It may be in the
     population, never in the archive or the result.
 
     A subclass defines how it begins (`_begin`), what it does with a result (`_use`, `_lose`) and what it then proposes
@@ -277,8 +273,7 @@ class Asynchronous(Algorithm):
         """
         if not self._stops or accepted is None:
             return None
-        best = self.archive.least_error(self._outlines(x).cost)
-        needed = max(best + SLACK * self.problem.standard_error(best), accepted) if np.isfinite(best) else np.inf
+        needed = max(self.archive.least_error(self._outlines(x).cost), accepted)
         return float(needed) if np.isfinite(needed) else None
 
     def _gain(self, costs: np.ndarray, errors: np.ndarray) -> np.ndarray:

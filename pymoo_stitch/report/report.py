@@ -13,7 +13,6 @@ import numpy as np
 from matplotlib.figure import Figure
 from pymoo.core.population import Population
 
-from ..algorithms.asynchronous import SLACK
 from ..evaluations import identity, problem_differences, write_genotype
 from ..problem import Elsewhere, StitchProblem
 from ..supernet import Cascade, Subnetwork
@@ -31,9 +30,11 @@ from .plots import plot_hypervolume, plot_predictions, plot_reliability, plot_st
 from .points import TOLERANCE, Against, Measured, Point, compared, paired
 from .runs import Run
 
-NEAR = 50
-"""How many networks that are no more than half a standard error from a front are evaluated again, the nearest
-first."""
+NEAR = 0.5
+"""How far from a front networks are evaluated again, in standard errors."""
+
+MOST_NEAR = 50
+"""How many these are at most, the nearest first."""
 
 
 class NothingToRecommendError(ValueError):
@@ -44,9 +45,9 @@ class Report:
     """Runs of one problem, by any algorithms and with any seeds, and what can be taken from them.
 
     Searches see one split, as a rule "validation", and what looks best there was lucky with its images. So their
-    fronts, and the networks within half a standard error of these (evaluations end early beyond that), are evaluated
-    again on the selection split, where you choose; the test split is only reported. Whatever an algorithm's runs have
-    found together is its front: the non-dominated ones of all their evaluations.
+    fronts, and the networks within half a standard error of these (by an estimate where their evaluation ended early),
+    are evaluated again on the selection split, where you choose; the test split is only reported. Whatever an
+    algorithm's runs have found together is its front: the non-dominated ones of all their evaluations.
 
     >>> problem, evaluations = get_problem("digits"), Evaluations(journal="run.sqlite")
     >>> _ = minimize(problem, GOMEA(pop_size=8), ("n_evals", 20), seed=1, evaluator=evaluations)
@@ -132,41 +133,45 @@ class Report:
         return sorted(points, key=lambda point: tuple(point.F[self.split]))
 
     def _candidates(self) -> dict[str, tuple[np.ndarray, list[str], float]]:
-        """The networks on the algorithms' fronts and, if there is another split to choose on, the nearest of those
-        within half a standard error of them: genotype, algorithms and distance from the front in standard errors, by
-        key."""
+        """The networks on the algorithms' fronts and, if there is another split to choose on, those near to them:
+        genotype, algorithms and distance from the front in standard errors, by key."""
         found: dict[str, tuple[np.ndarray, list[str], float]] = {}
         for label, group in self.comparison.runs.items():
             F, X = np.concatenate([run.F for run in group]), np.concatenate([run.X for run in group])
             keys = [row.key for run in group for row in run.rows]
-            sound = np.concatenate([run.is_sound for run in group])
-            gaps = self._gaps(F, sound)
+            feasible, sound = (
+                np.concatenate([getattr(run, name) for run in group]) for name in ("is_feasible", "is_sound")
+            )
+            gaps = self._gaps(F, feasible, sound)
             gaps[front_of(F, sound)] = 0
-            near = SLACK if self.deciding != self.split else 0.0
+            near = NEAR if self.deciding != self.split else 0.0
             for i in np.flatnonzero(gaps <= near):
                 x, labels, gap = found.get(keys[i], (X[i], [], np.inf))
                 if label not in labels:
                     labels.append(label)
                 found[keys[i]] = x, labels, min(gap, gaps[i])
         within = sorted(gap for _, _, gap in found.values() if gap)
-        limit = within[NEAR - 1] if len(within) > NEAR else np.inf
+        limit = within[MOST_NEAR - 1] if len(within) > MOST_NEAR else np.inf
         return {key: value for key, value in found.items() if value[2] <= limit}
 
-    def _gaps(self, F: np.ndarray, sound: np.ndarray) -> np.ndarray:
+    def _gaps(self, F: np.ndarray, feasible: np.ndarray, sound: np.ndarray) -> np.ndarray:
         """How far each evaluation [n] is above its own algorithm's front, in standard errors; infinite if it is below
-        the floor, or if the metric's standard error is not known."""
+        the floor, or if the metric's standard error is not known.
+
+        :param feasible: a mask [n] of those that count.
+        :param sound: a mask [n] of those that may be on the front.
+        """
         gaps = np.full(len(F), np.inf)
         metric, n = self.problem.metric, len(self.problem.task[self.split])
-        counts = sound & (F[:, 1] <= self.problem.hv_ref_point[1])
-        if (metric.best, metric.worst) != (1.0, 0.0) or not counts.any():
-            return gaps
-        rows = np.flatnonzero(counts)
+        rows = np.flatnonzero(feasible & (F[:, 1] <= self.problem.hv_ref_point[1]))
         rows = rows[np.lexsort((F[rows, 1], F[rows, 0]))]
-        best = np.minimum.accumulate(F[rows, 1])
+        best = np.minimum.accumulate(np.where(sound[rows], F[rows, 1], np.inf))
+        rows, best = rows[np.isfinite(best)], best[np.isfinite(best)]
+        if (metric.best, metric.worst) != (1.0, 0.0) or not len(rows):
+            return gaps
         error = np.sqrt(np.maximum(best * (1 - best), 1 / n) / n)  # of a mean over n images, at most
-        gaps[rows] = np.maximum(
-            (F[rows, 1] - best) / error, 1e-9
-        )  # those on the front itself are told apart by `front_of`
+        distance = (F[rows, 1] - best) / error
+        gaps[rows] = np.maximum(distance, 1e-9)  # those on the front itself are told apart by `front_of`
         return gaps
 
     def _point(

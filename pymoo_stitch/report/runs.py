@@ -115,9 +115,9 @@ class Run:
         return np.array([row.result.get("images", n) for row, n in zip(self.rows, missing, strict=True)], dtype=float)
 
     @cached_property
-    def is_sound(self) -> np.ndarray:
-        """Which evaluations have not failed, are not bounded, and meet the constraints [N]."""
-        return ~self.is_bounded & np.array(
+    def is_feasible(self) -> np.ndarray:
+        """Which evaluations have not failed and meet the constraints, bounded ones by their estimate [N]."""
+        return np.array(
             [
                 not row.result["failed"]
                 and np.isfinite(row.result["F"]).all()
@@ -126,6 +126,11 @@ class Run:
                 for row in self.rows
             ]
         )
+
+    @cached_property
+    def is_sound(self) -> np.ndarray:
+        """Which of these are not bounded [N]."""
+        return self.is_feasible & ~self.is_bounded
 
     @cached_property
     def front(self) -> np.ndarray:
