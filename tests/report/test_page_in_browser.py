@@ -132,6 +132,24 @@ def test_hovering_tells_what_a_point_is(show, address, split):
     assert page.locator(".tip").is_hidden()
 
 
+def test_what_stopped_early_and_was_evaluated_again_is_no_estimate(show, report, tmp_path):
+    made = document(report, tmp_path)
+    network = [one for one in made["members"] if one["kind"] == "network"][-1]
+    for run in made["runs"]:
+        columns = run["evaluations"]
+        columns["excluded"] = ["bounded" if network["key"].startswith(key) else None for key in columns["key"]]
+    assert any(any(run["evaluations"]["excluded"]) for run in made["runs"])
+    path = tmp_path / "report.html"
+    path.write_text(html.page(made), encoding="utf-8")
+    page = show(path.as_uri())
+    for split in ("validation", "selection"):
+        page.locator("#splits label", has_text=split).click()
+        page.locator("#front").hover(position=place_of(page, network, split))
+        tip = page.locator(".tip").inner_text()
+        assert network["name"] in tip
+        assert f"accuracy on {split}: {network['on'][split]['metrics']['accuracy'][0]:.4f}" in tip
+
+
 def test_a_cascade_is_compared_in_words(show, address):
     page = show(address)
     cascade = member(page, "cascade", 2)

@@ -15,7 +15,7 @@ from PIL import Image
 from scipy.stats import binomtest
 
 from pymoo_stitch import Report, Run, StitchProblem, Supernet, Task, compare
-from pymoo_stitch.algorithms import LKGOMEA, nsga2
+from pymoo_stitch.algorithms import LKGOMEA, AsyncNSGA2, nsga2
 from pymoo_stitch.report import NothingToRecommendError, cascade_points, noise, read_cascade, with_new_thresholds
 from pymoo_stitch.report.cascade_points import cascades_document
 from pymoo_stitch.util.fronts import dominates
@@ -81,6 +81,27 @@ def test_the_front_is_that_of_each_algorithm_and_that_on_selection(report, probl
             near.append((key, x))
     again = problem.reevaluate(np.array([x for _, x in near]), "selection")
     assert {key for (key, _), kept in zip(near, again.get("on_front"), strict=True) if kept} <= shown
+
+
+def test_what_stopped_near_a_front_is_looked_at_again_by_its_estimate(problem, tmp_path):
+    small = StitchProblem(problem.space, problem.task, batch_size=20)  # evaluations stop between batches
+    run = compare(small, {"async-NSGA-II": AsyncNSGA2}, ("n_evals", 250), seeds=[1], folder=tmp_path)[0]
+    own = Report([run], small, test=False)
+    cost, error = run.F.T
+    near = {}
+    for row, f, bounded in zip(run.rows, run.F, run.is_bounded, strict=True):
+        best = error[~run.is_bounded & (cost <= f[0])].min(initial=np.inf)
+        if f[1] <= small.hv_ref_point[1] and np.isfinite(best):
+            distance = (f[1] - best) / np.sqrt(best * (1 - best) / 400)
+            if distance <= 0.5:
+                near[row.key] = row.x, bounded, distance
+    assert any(bounded for _, bounded, _ in near.values())
+    assert len(near) - len(run.front) <= 50  # or some would be left out
+    again = small.reevaluate(np.array([x for x, _, _ in near.values()]), "selection")
+    best_there = {key for key, kept in zip(near, again.get("on_front"), strict=True) if kept}
+    assert {point.key for point in own.front} == best_there | {run.rows[i].key for i in run.front}
+    for point in own.front:  # nothing that is shown is an estimate
+        assert tuple(point.F["validation"]) == tuple(small.reevaluate(point.x, "validation").get("F")[0])
 
 
 def test_what_dominates_what(report):

@@ -46,7 +46,7 @@ function load(source) {
       }
       if (!network.seen || (network.excluded && !excluded[i])) {
         network.seen = { cost: cost[i], error: error[i] };
-        network.excluded = excluded[i] ?? null; // another run may have seen all images
+        network.excluded = network.member ? null : (excluded[i] ?? null); // the report, or another run, saw all images
       }
       network.found.push({ run: number, evaluation: i + 1 });
     }
