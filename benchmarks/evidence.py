@@ -85,7 +85,7 @@ def imagenet(*names: str) -> Callable[[pathlib.Path], StitchProblem]:
 PAIR = ("mobilenet_v2", "tf_efficientnet_lite0")
 PARTS = {
     "cifar10-500": Part(cifar10(500), tuple(FORMS), 1_000, (1, 2, 3)),
-    "cifar10": Part(cifar10(1_000), ("async-NSGA-II", "LK-GOMEA"), 1_000, (1, 2, 3)),
+    "cifar10": Part(cifar10(1_000), tuple(FORMS), 1_000, (1, 2, 3)),
     "cifar10-3000": Part(cifar10(1_000), ("async-NSGA-II",), 3_000, (1,)),
     "imagenet": Part(imagenet(*PAIR), ("async-NSGA-II",), 200, (1,)),
     "three": Part(imagenet(*PAIR, "squeezenet1_1"), ("async-NSGA-II",), 100, (1,)),

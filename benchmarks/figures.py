@@ -209,6 +209,15 @@ TABLES: dict[str, Rows | Facts | Crossed] = {
             "utilisation of 90 and of 1,000 workers": "{utilisation_90:.3f}, {utilisation_1000:.3f}",
         },
     ),
+    "search-workers-stopping": Rows(
+        "search-workers-stopping",
+        {
+            "workers": "{workers:,}",
+            "own time per evaluation": "{own_ms:.1f} ms",
+            "of the images": "{images:.0%}",
+            "utilisation": "{utilisation:.3f}",
+        },
+    ),
     **{name: Facts(name, GROUPS) for name in ("engine-cifar10", "engine-imagenet")},
     "engine-memory": Rows(
         "engine-memory",
@@ -219,18 +228,17 @@ TABLES: dict[str, Rows | Facts | Crossed] = {
             "measured": "{grown:,.0f}",
         },
     ),
-    "engine-stopping": Rows(
+    "engine-stopping": Facts(
         "engine-stopping",
         {
-            "evaluations may stop": "{early}",
-            "bounded": "{bounded}",
-            "images": "{fraction:.2f}",
-            "for the first population, for others in full, for what stopped": (
+            "images, of those that all evaluations in full would take": "{fraction:.2f}",
+            "of these for the first population, for others in full, for what stopped": (
                 "{first:.2f}, {others_in_full:.2f}, {stopped:.2f}"
             ),
-            "beyond the first population": "{fraction_beyond:.2f}",
+            "images beyond the first population": "{fraction_beyond:.2f}",
             "worker's time over that in full, and beyond the first population": "{time:.2f}, {time_beyond:.2f}",
-            "hypervolume": "{hypervolume:.4f}",
+            "evaluations that stopped": "{bounded}",
+            "hypervolume on validation": "{hypervolume:.4f}",
         },
     ),
     "engine-held": Rows(
@@ -292,6 +300,19 @@ TABLES: dict[str, Rows | Facts | Crossed] = {
             "later": "{again_us:.0f} µs; no weight is copied",
             "forward over that of the network's own module": "{forward_least:.2f}–{forward_most:.2f}",
         },
+    ),
+    "fragments": Rows(
+        "fragments",
+        {
+            "": "{what}",
+            "fragments": "{route}",
+            "multiply-adds": "{cost:,}",
+            "validation": "{validation:.3f}",
+            "test": "{test:.3f}",
+        },
+    ),
+    "choosing-simulation": Crossed(
+        "choosing-simulation", "{rule}", "{range}", "{chosen:.0%}, {worse:.0%}", heading="rule"
     ),
     "journals-resume": Rows(
         "journals-resume",

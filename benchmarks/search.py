@@ -473,7 +473,10 @@ def speed(arguments):
 
 
 def workers(arguments):
-    """Own time per evaluation with a model, and what that leaves of many workers' time, on a simulated clock."""
+    """Own time per evaluation with a model, and what that leaves of many workers' time, on a simulated clock; there,
+    too, of workers whose evaluations stop early, those of digits."""
+    from pymoo_stitch import get_problem
+
     rows = []
     for depth in (69, 227):
         problem = TwoChains(depth, seed=0)
@@ -499,6 +502,16 @@ def workers(arguments):
                     said += f"; utilisation of {n:,} workers at 4 s: {algorithm.runner.utilisation:.3f}"
             rows.append(row)
             print(said, flush=True)
+    own = max(row["own_ms"] for row in rows if row["algorithm"] == "AsyncNSGA2") / 1e3
+    problem, stopping = get_problem("digits"), []
+    for n in (90, 1_000):
+        algorithm = AsyncNSGA2(runner=SimulatedRunner(n, 4.0, overhead=own))
+        minimize(problem, algorithm, ("n_evals", 20 * n), seed=1, copy_algorithm=False)
+        images = algorithm.evaluator.images / algorithm.evaluator.real / len(problem.task[problem.split])
+        stopping.append({"workers": n, "own_ms": 1e3 * own, "images": images})
+        stopping[-1]["utilisation"] = algorithm.runner.utilisation
+        print(f"digits, {n:,} workers, evaluations that stop: {stopping[-1]}", flush=True)
+    record("search-workers-stopping", stopping, by=("workers",), noise={"utilisation": 0.1}, evaluations_each=20)
     record(
         "search-workers",
         rows,
