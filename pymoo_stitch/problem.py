@@ -187,13 +187,11 @@ class StitchProblem(Problem):
     def ease(self) -> None:
         self._ease = _UNKNOWN
 
-    def standard_error(self, error: float) -> float | None:
-        """The standard error of the second objective at this value; None if evaluations cannot stop early: the metric
-        is no mean over images of values in [0, 1], or a head has to be fitted to each subnetwork."""
-        if not self.metric.is_mean or (self.task.head is not None and self.task.head.n_classes is None):
-            return None
-        n = len(self.task[self.split])
-        return math.sqrt(max(error * (1 - error), 1 / n) / n)
+    @property
+    def can_stop(self) -> bool:
+        """Whether evaluations can stop when they cannot reach what is needed any more: not if the metric is no mean
+        over images of values in [0, 1], or if a head has to be fitted to each subnetwork."""
+        return self.metric.is_mean and (self.task.head is None or self.task.head.n_classes is not None)
 
     def exhaust(self, split: str | None = None) -> Population:
         """Every subnetwork that the space can list, evaluated by every metric that fits the task; `on_front` marks

@@ -64,3 +64,18 @@ class Harmful(Slow):
 
     def error(self):
         raise ValueError("three ones")
+
+
+class AtFirstTogether:
+    """Fails as a group, when all of it has stopped, and then takes its time for each alone."""
+
+    def __init__(self, seconds):
+        self.seconds = seconds
+
+    def group(self, X, needed, stopped):
+        stopped(len(X))
+        raise RuntimeError("together it does not work")
+
+    def __call__(self, x):
+        time.sleep(self.seconds)
+        return {"F": np.array([float(x.sum()), float(os.getpid())])}

@@ -50,14 +50,13 @@ class Chains(TwoChains):
     :param each: what it calls before each evaluation, with the number of those before.
     """
 
+    can_stop = True
+
     def __init__(self, depth=10, limit=None, error=None, each=None):
         super().__init__(depth, seed=1)
         self.limit, self.error, self.each = limit, error, each
         self.evaluated = []  # keys
         self.ease = np.full(100, 0.5)
-
-    def standard_error(self, error):
-        return 0.002
 
     def _evaluate(self, X, out, *args, needed=None, **kwargs):
         for x in X:

@@ -23,6 +23,7 @@ from .sampling import ProblemSampling
 from .screen import Outlines, Prediction, Screen
 from .threshold import Annealing, Choice
 
+
 class Asynchronous(Algorithm):
     """The base: proposes genotypes, waits for their evaluation, uses the result, and proposes the next.
 
@@ -36,10 +37,10 @@ class Asynchronous(Algorithm):
     Where the problem has the exact `cost(x)` and the mask `active(x)` of a genotype, a model that learns from all
     evaluations *screens* what is proposed: what it predicts cannot matter is not evaluated, except for a few.
 
-    Where the problem also has the `standard_error(error)` of its second objective, a proposal beyond the first
-    population is evaluated with *early stopping*: that ends when it can no longer be as good as the best in the archive
-    that costs no more, and is then *bounded*. A bounded one has an estimate as its second objective. It may be in the
-    population, never in the archive or the result.
+    Where the problem also says that its evaluations can stop (`can_stop`), a proposal beyond the first population is
+    evaluated with *early stopping*: that ends when it can no longer be as good as the best in the archive that costs
+    no more, and is then *bounded*. A bounded one has an estimate as its second objective. It may be in the population,
+    never in the archive or the result.
 
     A subclass defines how it begins (`_begin`), what it does with a result (`_use`, `_lose`) and what it then proposes
     (`_fill`).
@@ -320,12 +321,11 @@ class Asynchronous(Algorithm):
 
 
 def _can_stop(problem: Problem) -> bool:
-    """Whether a problem's evaluations can stop early: it has costs and standard errors, and no constraint depends on
-    anything but the error, so that what is dominated is no more feasible than what dominates it."""
-    if not Screen.suits(problem) or not hasattr(problem, "standard_error"):
-        return False
+    """Whether a problem's evaluations can stop early: it has costs and says so, and no constraint depends on anything
+    but the error, so that what is dominated is no more feasible than what dominates it."""
     on_error = getattr(problem, "min_accuracy", None) is not None
-    return problem.n_eq_constr == 0 and problem.n_ieq_constr == on_error and problem.standard_error(0.5) is not None
+    is_plain = problem.n_eq_constr == 0 and problem.n_ieq_constr == on_error
+    return is_plain and Screen.suits(problem) and getattr(problem, "can_stop", False)
 
 
 class SearchOutput(Output):
@@ -356,8 +356,8 @@ def _skipped(algorithm: Asynchronous) -> int:
     return algorithm.evaluator.skipped
 
 
-def _bounded(algorithm: Asynchronous) -> int:
-    return algorithm.evaluator.bounded
+def _bounded(algorithm: Asynchronous) -> int | None:
+    return algorithm.evaluator.bounded if algorithm._stops else None  # shown as "-": all are evaluated in full
 
 
 def _images(algorithm: Asynchronous) -> int:

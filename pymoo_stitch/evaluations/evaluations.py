@@ -147,8 +147,7 @@ class Evaluations(Evaluator):
             if found := problem_differences(other.run, problem, own):
                 raise JournalError(f"{path} is of another problem and cannot be a memo here: {'; '.join(found)}.")
             for row in other.rows():
-                known = self._others.get(row.key)
-                if not row.result["failed"] and (known is None or is_bounded(known)):
+                if not row.result["failed"] and says_more(row.result, self._others.get(row.key)):
                     self._others[row.key] = row.result
             other.close()
         if has_ease:
@@ -574,6 +573,13 @@ class Evaluations(Evaluator):
             "_running": {},
             "_taken": deque(),
         }
+
+
+def says_more(result: Mapping[str, Any], known: Mapping[str, Any] | None) -> bool:
+    """Whether this is known of a subnetwork rather than what was: a complete evaluation, or a larger bound."""
+    if known is None or not is_bounded(known):
+        return known is None
+    return not is_bounded(result) or result["bound"] > known["bound"]
 
 
 def is_bounded(result: Mapping[str, Any]) -> bool:

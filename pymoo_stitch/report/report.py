@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -39,6 +39,22 @@ MOST_NEAR = 50
 
 class NothingToRecommendError(ValueError):
     """Raised if nothing that was found is worth more than the networks it was made from."""
+
+
+class _Candidate(NamedTuple):
+    """A network on a front, or near to one.
+
+    :param found_by: the algorithms whose front that is.
+    :param gap: its distance from the front in standard errors; 0 if it is on it.
+    :param is_estimated: whether that is by an estimate, of some of the images.
+    """
+
+    key: str
+    x: np.ndarray
+    cost: float
+    found_by: tuple[str, ...]
+    gap: float
+    is_estimated: bool
 
 
 class Report:
@@ -121,49 +137,60 @@ class Report:
         candidates = self._candidates()
         if not candidates:
             return []
-        X = np.array([x for x, _, _ in candidates.values()])
-        chosen = np.array([gap == 0 for _, _, gap in candidates.values()])
+        X = np.array([candidate.x for candidate in candidates])
+        chosen = np.array([candidate.gap == 0 for candidate in candidates])
         if self.deciding != self.split:
             chosen |= self.problem.reevaluate(X, self.deciding, self.runner).get("on_front").astype(bool)
-        kept = [item for item, keep in zip(candidates.items(), chosen, strict=True) if keep]
+        kept = [candidate for candidate, keep in zip(candidates, chosen, strict=True) if keep]
         evaluated = {split: self.problem.reevaluate(X[chosen], split, self.runner) for split in self.splits}
         sound = [not any(pop[i].get("failed") for pop in evaluated.values()) for i in range(len(kept))]
-        points = [self._point(key[:8], x, by, evaluated, i) for i, (key, (x, by, _)) in enumerate(kept) if sound[i]]
+        points = [self._point(c.key[:8], c.x, c.found_by, evaluated, i) for i, c in enumerate(kept) if sound[i]]
         points = compared(points, self.references, self.problem.task.metric)
         return sorted(points, key=lambda point: tuple(point.F[self.split]))
 
-    def _candidates(self) -> dict[str, tuple[np.ndarray, list[str], float]]:
-        """The networks on the algorithms' fronts and, if there is another split to choose on, those near to them:
-        genotype, algorithms and distance from the front in standard errors, by key."""
-        found: dict[str, tuple[np.ndarray, list[str], float]] = {}
+    def _candidates(self) -> list[_Candidate]:
+        """The networks on the algorithms' fronts and, if there is another split to choose on, those near to them."""
+        in_full = {row.key for run in self.runs for row, some in zip(run.rows, run.is_bounded, strict=True) if not some}
+        found: dict[str, _Candidate] = {}
         for label, group in self.comparison.runs.items():
             F, X = np.concatenate([run.F for run in group]), np.concatenate([run.X for run in group])
-            keys = [row.key for run in group for row in run.rows]
+            rows = [row for run in group for row in run.rows]
             feasible, sound = (
                 np.concatenate([getattr(run, name) for run in group]) for name in ("is_feasible", "is_sound")
             )
-            gaps = self._gaps(F, feasible, sound)
+            estimated = feasible & ~sound & np.array([row.key not in in_full for row in rows])
+            gaps = self._gaps(F, sound, estimated)
             gaps[front_of(F, sound)] = 0
             near = NEAR if self.deciding != self.split else 0.0
             for i in np.flatnonzero(gaps <= near):
-                x, labels, gap = found.get(keys[i], (X[i], [], np.inf))
-                if label not in labels:
-                    labels.append(label)
-                found[keys[i]] = x, labels, min(gap, gaps[i])
-        within = sorted(gap for _, _, gap in found.values() if gap)
-        limit = within[MOST_NEAR - 1] if len(within) > MOST_NEAR else np.inf
-        return {key: value for key, value in found.items() if value[2] <= limit}
+                key = rows[i].key
+                other = found.get(key, _Candidate(key, X[i], F[i, 0], (), np.inf, bool(estimated[i])))
+                labels = dict.fromkeys([*other.found_by, label])
+                found[key] = other._replace(found_by=tuple(labels), gap=min(other.gap, gaps[i]))
+        on_fronts = [candidate for candidate in found.values() if candidate.gap == 0]
+        others = sorted((c for c in found.values() if c.gap), key=lambda c: (c.gap, c.cost, c.key))
+        return [*on_fronts, *self._sound(others[:MOST_NEAR])]
 
-    def _gaps(self, F: np.ndarray, feasible: np.ndarray, sound: np.ndarray) -> np.ndarray:
+    def _sound(self, candidates: Sequence[_Candidate]) -> list[_Candidate]:
+        """Without those that, evaluated in full, fail or do not meet the constraints."""
+        estimated = [candidate for candidate in candidates if candidate.is_estimated]
+        if not estimated:
+            return list(candidates)
+        X = np.array([candidate.x for candidate in estimated])
+        pop = self.problem.reevaluate(X, self.split, self.runner)
+        bad = {c.key for c, one in zip(estimated, pop, strict=True) if one.get("failed") or (one.G > 0).any()}
+        return [candidate for candidate in candidates if candidate.key not in bad]
+
+    def _gaps(self, F: np.ndarray, sound: np.ndarray, estimated: np.ndarray) -> np.ndarray:
         """How far each evaluation [n] is above its own algorithm's front, in standard errors; infinite if it is below
         the floor, or if the metric's standard error is not known.
 
-        :param feasible: a mask [n] of those that count.
         :param sound: a mask [n] of those that may be on the front.
+        :param estimated: a mask [n] of others that count.
         """
         gaps = np.full(len(F), np.inf)
         metric, n = self.problem.metric, len(self.problem.task[self.split])
-        rows = np.flatnonzero(feasible & (F[:, 1] <= self.problem.hv_ref_point[1]))
+        rows = np.flatnonzero((sound | estimated) & (F[:, 1] <= self.problem.hv_ref_point[1]))
         rows = rows[np.lexsort((F[rows, 1], F[rows, 0]))]
         best = np.minimum.accumulate(np.where(sound[rows], F[rows, 1], np.inf))
         rows, best = rows[np.isfinite(best)], best[np.isfinite(best)]

@@ -552,8 +552,10 @@ def _evaluate(
         if hasattr(f, "group"):
             try:
                 results = f.group(X, needed, watchdog.stopped if watchdog else lambda count: None)
-            except Exception:
-                results = None  # whose fault it is shows when each is alone
+            except Exception:  # whose fault it is shows when each is alone
+                if watchdog is not None:
+                    watchdog.end()
+                    watchdog = _Watchdog(limit, len(X))
         if results is None:
             results = [attempt(f, x, error) for x, error in zip(X, needed, strict=True)]
         return str(worker.name), begun, time.time(), results

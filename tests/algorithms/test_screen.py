@@ -22,6 +22,7 @@ from pymoo_stitch.algorithms import GOMEA, LKGOMEA, AsyncGA, AsyncNSGA2, Thresho
 from pymoo_stitch.algorithms.archive import hypervolume_gains
 from pymoo_stitch.algorithms.async_nsga2 import CHILDREN, DETOURS, crowding_distances, ranks
 from pymoo_stitch.algorithms.model import LEAST, ErrorModel
+from pymoo_stitch.algorithms.scalarization import largest_error, tschebysheff
 from pymoo_stitch.algorithms.screen import Outlines, Screen
 from pymoo_stitch.runners import SimulatedRunner
 
@@ -208,6 +209,35 @@ def test_what_is_needed_follows_from_all_that_was_known_when_the_evaluation_bega
         cheaper = np.flatnonzero(known[:i] & (run.F[:i, 0] <= problem.cost(run.X[i])))
         expected = run.F[cheaper, 1].min() if len(cheaper) else None
         assert problem.needed[i] == (None if expected is None else pytest.approx(expected))
+
+
+@pytest.mark.parametrize("make", [AsyncNSGA2, AsyncGA, LKGOMEA])
+def test_what_is_not_to_stop_is_evaluated_in_full(make):
+    def asked(evaluator=None, **options):
+        problem = Asked()
+        algorithm = make(pop_size=8, n_pending=8, **options, **({"evaluator": evaluator} if evaluator else {}))
+        minimize(problem, algorithm, ("n_evals", 80), seed=1, copy_algorithm=False)
+        return [needed for needed in problem.needed if needed is not None], algorithm
+
+    assert asked()[0]
+    for found, algorithm in (asked(early_stopping=False), asked(Evaluations(count_skipped=True))):
+        assert found == []
+        assert algorithm.evaluator.bounded == 0
+
+
+numbers = st.floats(0.01, 1).map(lambda value: round(value, 3))
+
+
+@given(numbers, st.tuples(numbers, numbers), numbers, st.tuples(numbers, numbers), st.lists(numbers, min_size=9))
+def test_the_largest_error_that_is_accepted_is_where_a_solution_becomes_worse(cost, f, weight, ideal, errors):
+    f, weights, ideal = np.array(f), np.array([weight, 1 - weight]), np.array(ideal)
+    worst = ideal + 0.7
+    largest = largest_error(cost, f, weights, ideal, worst)
+    for error in errors:
+        if abs(error - largest) > 1e-9:  # there rounding decides
+            given = np.array([cost, error])
+            is_accepted = tschebysheff(given, weights, ideal, worst) <= tschebysheff(f, weights, ideal, worst) + 1e-12
+            assert is_accepted == (error < largest)
 
 
 solutions = st.lists(st.tuples(*[st.integers(0, 6)] * 2), min_size=1, max_size=30).map(lambda f: np.array(f, float))

@@ -38,6 +38,7 @@ from pymoo.util.nds.non_dominated_sorting import find_non_dominated
 from pymoo_stitch import Evaluations, Journal, JournalError, Run, __version__
 from pymoo_stitch.algorithms import GOMEA, LKGOMEA, AsyncGA, AsyncNSGA2, Threshold, nsga2
 from pymoo_stitch.evaluations import Row, is_bounded
+from pymoo_stitch.evaluations.evaluations import says_more
 from pymoo_stitch.runners import SerialRunner
 
 OURS = [name for name in SEARCHES if not name.startswith("NSGA-II")]
@@ -708,6 +709,16 @@ def test_of_bounded_results_others_take_those_that_say_enough(tmp_path):
         evaluations.begin(algorithm)
         evaluations.eval(problem, Population.create(Individual(X=x, needed=needed)), algorithm=algorithm)
         assert evaluations.shared == shared
+
+
+@given(st.lists(st.one_of(st.none(), st.floats(0, 1)), min_size=1))
+def test_of_several_others_the_one_that_says_most_is_known_whatever_their_order(bounds):
+    results = [{"number": i} | ({} if bound is None else {"bound": bound}) for i, bound in enumerate(bounds)]
+    known = None
+    for result in results:
+        if says_more(result, known):
+            known = result
+    assert "bound" not in known if None in bounds else known["bound"] == max(bounds)
 
 
 @pytest.mark.parametrize("name", [*FIVE, "NSGA-II, runner"])

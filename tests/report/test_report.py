@@ -6,6 +6,7 @@ import re
 import shutil
 import sqlite3
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from scipy.stats import binomtest
 from pymoo_stitch import Report, Run, StitchProblem, Supernet, Task, compare
 from pymoo_stitch.algorithms import LKGOMEA, AsyncNSGA2, nsga2
 from pymoo_stitch.report import NothingToRecommendError, cascade_points, noise, read_cascade, with_new_thresholds
+from pymoo_stitch.report import report as report_module
 from pymoo_stitch.report.cascade_points import cascades_document
 from pymoo_stitch.util.fronts import dominates
 from pymoo_stitch.util.statistics import holm
@@ -77,7 +79,7 @@ def test_the_front_is_that_of_each_algorithm_and_that_on_selection(report, probl
     near = []
     for key, (x, (cost, error)) in evaluated.items():
         best = F[F[:, 0] <= cost, 1].min()
-        if error <= floor and error - best <= np.sqrt(best * (1 - best) / 400):
+        if error <= floor and error - best <= 0.5 * np.sqrt(best * (1 - best) / 400):
             near.append((key, x))
     again = problem.reevaluate(np.array([x for _, x in near]), "selection")
     assert {key for (key, _), kept in zip(near, again.get("on_front"), strict=True) if kept} <= shown
@@ -102,6 +104,46 @@ def test_what_stopped_near_a_front_is_looked_at_again_by_its_estimate(problem, t
     assert {point.key for point in own.front} == best_there | {run.rows[i].key for i in run.front}
     for point in own.front:  # nothing that is shown is an estimate
         assert tuple(point.F["validation"]) == tuple(small.reevaluate(point.x, "validation").get("F")[0])
+
+
+def test_an_estimate_is_no_reason_to_show_what_does_not_meet_the_constraint(problem, tmp_path):
+    strict = StitchProblem(problem.space, problem.task, batch_size=20, min_accuracy=0.9)
+    run = compare(strict, {"async-NSGA-II": AsyncNSGA2}, ("n_evals", 60), seeds=[1], folder=tmp_path)[0]
+    report = Report([run], strict, test=False)
+    X = strict.sampling.do(strict, 30, random_state=np.random.default_rng(1)).get("X")
+    flattered = {
+        strict.key(x): report_module._Candidate(strict.key(x), x, strict.cost(x), ("a",), 0.1, True) for x in X
+    }
+    meets = {key: strict.evaluate(one.x, return_values_of=["G"])[0] <= 0 for key, one in flattered.items()}
+    assert 0 < sum(meets.values()) < len(meets)
+    assert {one.key for one in report._sound(list(flattered.values()))} == {key for key in meets if meets[key]}
+    assert all(point.metrics["validation"]["accuracy"] >= 0.9 for point in report.front)
+
+
+def test_what_one_run_knows_in_full_no_other_estimates(problem, tmp_path, monkeypatch):
+    small = StitchProblem(problem.space, problem.task, batch_size=20)
+    run = compare(small, {"async-NSGA-II": AsyncNSGA2}, ("n_evals", 150), seeds=[1], folder=tmp_path)[0]
+    flattered = run.F.copy()
+    for i in np.flatnonzero(run.is_bounded):
+        flattered[i, 1] = run.F[run.is_sound & (run.F[:, 0] <= run.F[i, 0]), 1].min(initial=1)
+    monkeypatch.setitem(run.__dict__, "F", flattered)
+    estimated = {one.key for one in Report([run], small, test=False)._candidates() if one.is_estimated}
+    known = [row for row in run.rows if row.key in sorted(estimated)[::2]]
+    assert 0 < len(known) < len(estimated)
+    in_full = [
+        replace(row, result={k: v for k, v in row.result.items() if k != "bound"} | {"F": small.evaluate(row.x)})
+        for row in known
+    ]
+    other = replace(run, about=run.about | {"seed": 2}, rows=tuple(in_full))
+    now = {one.key: one for one in Report([run, other], small, test=False)._candidates()}
+    assert not any(now[row.key].is_estimated for row in known if row.key in now)
+    assert any(one.is_estimated for one in now.values())
+
+
+def test_of_what_is_near_to_a_front_fifty_are_candidates_also_of_equals(problem, runs, monkeypatch):
+    report = Report(runs, problem)
+    monkeypatch.setattr(report, "_gaps", lambda F, sound, estimated: np.full(len(F), 1e-9))
+    assert sum(one.gap > 0 for one in report._candidates()) == 50
 
 
 def test_what_dominates_what(report):

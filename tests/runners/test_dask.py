@@ -17,7 +17,7 @@ import numpy as np
 import psutil
 import pytest
 import torch
-from cluster_problems import Harmful, Large, Slow
+from cluster_problems import AtFirstTogether, Harmful, Large, Slow
 from conftest import IMAGE, TESTS
 from distributed import Client, LocalCluster, Status
 from pymoo.core.problem import ElementwiseProblem
@@ -62,6 +62,13 @@ def workers(runner):
 
 def rows(path):
     return [(row.x.tobytes(), tuple(row.result["F"]), row.result["failed"]) for row in Journal(path).rows()]
+
+
+def test_members_of_a_group_that_failed_have_the_time_of_all_for_themselves():
+    with DaskRunner(n_workers=1, time_limit=1) as runner:
+        before = workers(runner)
+        results = runner(AtFirstTogether(seconds=0.25), np.ones((16, 2), dtype=bool))  # at most 2 seconds a group
+        assert {result["F"][1] for result in results} == before == workers(runner)  # none was killed
 
 
 @pytest.mark.parametrize("make", [AsyncGA, GOMEA, LKGOMEA])
