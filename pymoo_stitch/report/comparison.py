@@ -91,9 +91,12 @@ class Comparison:
     def __str__(self) -> str:
         seeds = sorted({seed for values in self.hypervolumes.values() for seed in values})
         several = len(seeds) > 1
+        images = {label: np.median([run.images.sum() for run in group]) for label, group in self.runs.items()}
+        counts_images = np.isfinite(list(images.values())).any()
         head = [
             f"hypervolume after {self.evaluations:,}",
             "evaluations",
+            *(["images"] if counts_images else []),
             *(["median", "quartiles"] if several else []),
             *(f"seed {s}" for s in seeds),
         ]
@@ -102,7 +105,8 @@ class Comparison:
             evaluations = sorted({len(run) for run in self.runs[label]})
             counts = f"{evaluations[0]:,}" if len(evaluations) == 1 else f"{evaluations[0]:,}–{evaluations[-1]:,}"
             low, median, high = np.quantile(list(values.values()), (0.25, 0.5, 0.75))
-            middle = [f"{median:.4f}", f"{low:.4f}–{high:.4f}"] if several else []
+            middle = [f"{images[label]:,.0f}" if np.isfinite(images[label]) else ""] if counts_images else []
+            middle += [f"{median:.4f}", f"{low:.4f}–{high:.4f}"] if several else []
             rows.append([label, counts, *middle, *(f"{values[s]:.4f}" if s in values else "" for s in seeds)])
         lines = table(rows)
         if differences := self.differences:

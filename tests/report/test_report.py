@@ -146,6 +146,14 @@ def test_of_what_is_near_to_a_front_fifty_are_candidates_also_of_equals(problem,
     assert sum(one.gap > 0 for one in report._candidates()) == 50
 
 
+def test_the_images_of_each_algorithm_are_counted(report, runs):
+    text = str(report.comparison)
+    for label, group in report.comparison.runs.items():
+        n = np.median([sum(row.result["images"] for row in run.rows) for run in group])
+        (line,) = [line for line in text.splitlines() if line.startswith(label) and "against" not in line]
+        assert f" {n:,.0f} " in line
+
+
 def test_what_dominates_what(report):
     assert [point.name for point in report.references] == ["inverted", "residual", "ensemble"]
     for point in report.front:
