@@ -140,7 +140,7 @@ class Engine:
         stopping = None if needed is None else _stopping(metrics[0], needed, ease, order)
 
         def is_over(number: int, found: dict[tuple[int, Any], Any], seen: int) -> bool:
-            if stopping is None:
+            if needed is None or needed[number] is None:  # a GPU is not asked, which would have to be waited for
                 return False
             total, count = found[number, metrics[0]].tolist()
             return stopping.is_over(number, total, count, seen)
