@@ -27,7 +27,7 @@ from .fronts import plot_fronts
 from .page.html import page
 from .page.members import document as page_document
 from .plots import plot_hypervolume, plot_predictions, plot_reliability, plot_stitches
-from .points import TOLERANCE, Against, Measured, Point, compared, paired
+from .points import TOLERANCE, Against, Measured, Point, compared
 from .runs import Run
 
 NEAR = 0.5
@@ -322,15 +322,17 @@ class Report:
         return self.recommended
 
     def _nothing(self) -> str:
-        """A message that nothing is recommended, and which reference to use: the cheapest that is not distinguishable
-        from the best."""
+        """A message that nothing is recommended, and which reference to use: the cheapest that is as good as the
+        best; and whether a cheaper one is not distinguishable from it."""
         best, metric, split = self.best_reference, self.problem.task.metric, self.deciding
         rows = {point.name: point.measured[split].each[metric] for point in self.references}
-        use = next(
-            r for r in self.references if paired(rows[r.name], rows[best.name], metric).verdict() != "worse than"
-        )
+        against = {name: Against.of(each, rows[best.name], metric) for name, each in rows.items()}
+        use = next(r for r in self.references if r is best or against[r.name].is_as_good)
         n = len(self.problem.task[split])
-        same = "" if use is best else f" (not distinguishable from {best.name})"
+        same = "" if use is best else f" (as good as {best.name})"
+        alike = next(r for r in self.references if r is use or against[r.name].verdict != "worse than")
+        if alike is not use:
+            same += f" (more images would tell whether {alike.name} is worse)"
         few = f" (fewer than {round(2 / TOLERANCE):,} images cannot show that)" if n < 2 / TOLERANCE else ""
         return (
             f"nothing that was found is surely as good as {best.name}, to {TOLERANCE}, on {n:,} {split} images{few}, "

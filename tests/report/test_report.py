@@ -233,6 +233,24 @@ def test_what_is_recommended_is_as_good_as_the_best_and_better_than_what_is_chea
         assert report.choose() is report.recommended
 
 
+@pytest.mark.parametrize("n", [60, 1_000])
+def test_where_nothing_is_recommended_the_cheapest_reference_that_is_as_good_is_named(problem, runs, n):
+    images = {name: tuple(part[:n] for part in problem.task[name].source) for name in ("selection", "test")}
+    task = Task(validation=problem.task["validation"].source, **images)
+    report = Report(runs, StitchProblem(problem.space, task, batch_size=400))
+    rows = {point.name: point.measured["selection"].each["accuracy"][:, 0] for point in report.references}
+    best = rows[report.best_reference.name]
+    named = re.search(r"Use (\w+)", report._nothing())[1]
+    for name, right in rows.items():  # by their cost
+        if name == named:
+            break
+        low = np.mean(right - best) - 1.96 * np.std(right - best) / np.sqrt(n)
+        assert low < -0.0025
+    is_best = named == report.best_reference.name
+    assert is_best or "as good as" in report._nothing()
+    assert is_best or n > 800
+
+
 def test_plain_cascades_are_what_one_gets_by_hand(report, problem):
     """Run the first network; where its top probability is below the threshold, the other one too, and average."""
     assert len(report.plain_cascades) > 2
