@@ -283,7 +283,7 @@ TABLES: dict[str, Rows | Facts | Crossed] = {
         for name, table in _evidence(f"evidence-{part}").items()
     },
     "readme": Rows(
-        "evidence-cifar10-500",
+        "evidence-cifar10",
         {
             "": "{headline}",
             "multiply-adds, of the ensemble's": "{cost:.0%}",

@@ -64,7 +64,7 @@ STEPS = (
     Step("cluster.py", ("--only", "overhead")),
     Step("cluster.py", ("--only", "cifar"), ("--only", "cifar"), True),
     Step("cluster.py", ("--only", "simulated"), ("--only", "simulated", "--overheads", "3")),
-    Step("evidence.py", ("--only", "cifar10-500"), None, True),
+    Step("evidence.py", ("--only", "cifar10"), None, True),
     Step("evidence.py", ("--only", "compute"), None),
     Step("journals.py", quick=("--evaluations", "5000")),
     Step("fragments.py", quick=None, needs_data=True),
