@@ -2,12 +2,15 @@
 
 import copy
 from collections.abc import Iterable
+from contextlib import AbstractContextManager
+from functools import cache
 from itertools import product
 from typing import Any
 
 import numpy as np
 from scipy.linalg import cholesky, solve_triangular
 from scipy.stats import norm
+from threadpoolctl import ThreadpoolController
 
 LEAST = 50
 """Evaluations before the first prediction."""
@@ -100,18 +103,20 @@ class ErrorModel:
     def mean(self, X: np.ndarray, active: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The errors (m,) to be expected of genotypes (m, n_var) with these masks (m, n_var), and what their spreads
         (m,) are at most: what is left of each if only the one evaluation were known that explains most of it."""
-        self._fit()
-        covariances, own = self._covariances(_decisions(X, active).astype(np.float32))
-        logarithm = covariances @ self._coefficients
+        with _one_thread():
+            self._fit()
+            covariances, own = self._covariances(_decisions(X, active).astype(np.float32))
+            logarithm = covariances @ self._coefficients
         explained = (covariances**2 / self._own).max(1)
         return _error(logarithm), self._spread(own - explained, logarithm)
 
     def predict(self, X: np.ndarray, active: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The errors, and their spreads (m,): one standard deviation, in units of the error."""
-        self._fit()
-        covariances, own = self._covariances(_decisions(X, active).astype(np.float32))
-        logarithm = covariances @ self._coefficients
-        explained = solve_triangular(self._factor, covariances.T, lower=True, check_finite=False)
+        with _one_thread():
+            self._fit()
+            covariances, own = self._covariances(_decisions(X, active).astype(np.float32))
+            logarithm = covariances @ self._coefficients
+            explained = solve_triangular(self._factor, covariances.T, lower=True, check_finite=False)
         return _error(logarithm), self._spread(own - (explained**2).sum(0), logarithm)
 
     def quantiles(self, X: np.ndarray, active: np.ndarray) -> np.ndarray:
@@ -191,6 +196,17 @@ class ErrorModel:
         for name in ("_bits", "_targets", "_noises"):
             setattr(new, name, getattr(self, name)[: self._n].copy())
         return new
+
+
+@cache
+def _libraries() -> ThreadpoolController:
+    return ThreadpoolController()
+
+
+def _one_thread() -> AbstractContextManager:
+    """While this is entered, linear algebra computes on one thread: matrices are small, and beside busy workers several
+    threads are many times slower."""
+    return _libraries().limit(limits=1, user_api="blas")
 
 
 def _decisions(x: np.ndarray, active: np.ndarray) -> np.ndarray:

@@ -57,7 +57,7 @@ class Runner(ABC):
     @property
     @abstractmethod
     def utilisation(self) -> float:
-        """The fraction of the workers' time so far in which they worked."""
+        """The fraction of the workers' time in which they worked, since the run began."""
 
     def __call__(self, f: Function, xs: Iterable[np.ndarray]) -> list[Result]:
         """[f(x) for x in xs], for pymoo's own algorithms: `Problem(elementwise_runner=runner)`. The runner has nothing

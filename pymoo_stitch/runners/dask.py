@@ -186,7 +186,8 @@ class DaskRunner(Runner):
         self._trial = ""  # the key of the suspect that is tried
         self._submitted = self._groups = 0
         self._busy = 0.0
-        self._started: float | None = None
+        self._started: float | None = None  # when this function was submitted for the first time
+        self._function: Function | None = None
         self._threads, self._looked, self._deserted = 0, -math.inf, time.monotonic()
         self._silent = time.monotonic()  # since then no result has come, or the user was told why
 
@@ -204,8 +205,8 @@ class DaskRunner(Runner):
         return self._threads
 
     def submit(self, f: Function, x: np.ndarray, needed: float | None = None) -> int:
-        if self._started is None:
-            self._started = time.monotonic()
+        if f is not self._function:  # another run
+            self._function, self._started, self._busy, self._groups = f, time.monotonic(), 0.0, 0
         self._waiting.append(_Job(self._submitted, self._name_of(f), x, needed))
         self._submitted += 1
         return self._submitted - 1
@@ -238,7 +239,7 @@ class DaskRunner(Runner):
         futures = list(self._futures.values())
         if futures and self.client.status == "running":
             self.client.cancel(futures, force=True)
-        kept = {name: getattr(self, name) for name in ("_submitted", "_started", "_busy", "_groups")}
+        kept = {name: getattr(self, name) for name in ("_submitted", "_function", "_started", "_busy", "_groups")}
         self._begin_anew()
         self.__dict__.update(kept)
 

@@ -71,6 +71,15 @@ def test_members_of_a_group_that_failed_have_the_time_of_all_for_themselves():
         assert {result["F"][1] for result in results} == before == workers(runner)  # none was killed
 
 
+def test_utilisation_is_that_of_the_present_run(runner):
+    for seconds, n, pause in ((0, 16, 5), (0.05, 80, 0)):
+        evaluations = Evaluations(runner=runner)
+        result = minimize(Slow(seconds=seconds), AsyncGA(pop_size=32), ("n_evals", n), seed=1, evaluator=evaluations)
+        used = result.algorithm.runner.utilisation
+        time.sleep(pause)
+    assert used > 0.45
+
+
 @pytest.mark.parametrize("make", [AsyncGA, GOMEA, LKGOMEA])
 def test_our_algorithms_run_on_it(runner, make, tmp_path):
     problem = Slow(seconds=0)
