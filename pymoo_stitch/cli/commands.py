@@ -230,11 +230,11 @@ def _search(
         return INTERRUPTED
     if not evaluations.interrupted:
         print(Report([Run.read(journal)], problem, test=False), end="\n\n")
-    known = f"{evaluations.replayed:,} of them from the journal, {evaluations.shared:,} from others"
-    counts = f"{evaluations.real:,} evaluations ({known})"
+    sources = {"the journal": evaluations.replayed, "journals of other runs": evaluations.shared}
+    known = ", ".join(f"{n:,} of them from {source}" for source, n in sources.items() if n)
     _say(
-        f"{counts}, {evaluations.skipped:,} skipped, {evaluations.failed:,} failed, {evaluations.bounded:,} stopped "
-        "early."
+        f"{evaluations.real:,} evaluations{f' ({known})' * bool(known)}, {evaluations.skipped:,} skipped, "
+        f"{evaluations.failed:,} failed, {evaluations.bounded:,} stopped early."
     )
     if evaluations.interrupted:
         more = ["--budget", str(budget)] if budget not in (None, Run.read(journal).budget) else []

@@ -463,8 +463,8 @@ class Report:
             return f"Recommended: {self._nothing()}"
         of_best = point.multiply_adds / best.multiply_adds
         text = (
-            f"Recommended: {point.name}, {percent(of_best)} of {best.name}'s cost; on {self.deciding} it is as good "
-            f"(surely no more than {TOLERANCE} worse)"
+            f"Recommended: {point.name}, {percent(of_best)} of {best.name}'s cost; on {self.deciding} as good as "
+            f"{best.name} (with 95 % confidence no more than {TOLERANCE} worse)"
         )
         if "test" in self.splits and self.deciding != "test":
             pair = point.against["test"][best.name].paired

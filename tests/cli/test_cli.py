@@ -491,7 +491,7 @@ def test_a_search_that_is_interrupted_early_says_how_to_go_on(command, monkeypat
     monkeypatch.setattr(StitchProblem, "_evaluate", interrupted)
     code, said, _ = command("search digits --budget 60 --output cut.sqlite")
     assert code == cli.INTERRUPTED
-    assert "4 evaluations (0 of them" in said
+    assert "4 evaluations, 0 skipped" in said
     assert said.splitlines()[-1] == "Interrupted. Go on: pymoo-stitch resume cut.sqlite"
     assert "less than the population" not in said
 
