@@ -10,7 +10,7 @@ import argparse
 import pathlib
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from record import DATA, read
@@ -26,12 +26,12 @@ class Rows:
     """A table with a line for each row of the data.
 
     :param data: the name of the data.
-    :param columns: headings, and how a cell is made of a row's values.
+    :param columns: headings, and how a cell is made of a row's values: a template or a function.
     :param only: leaves out the rows whose value in this column is empty.
     """
 
     data: str
-    columns: Mapping[str, str]
+    columns: Mapping[str, str | Callable[[Mapping], str]]
     only: str | None = None
 
     def lines(self, rows: Sequence[Mapping]) -> list[list[str]]:
@@ -80,12 +80,18 @@ class Crossed:
         ]
 
 
-def _cell(template: str, row: Mapping) -> str:
+def _cell(template: str | Callable[[Mapping], str], row: Mapping) -> str:
     """A cell, empty where the row has no such value."""
     try:
-        return template.format_map(row)
+        return template(row) if callable(template) else template.format_map(row)
     except (KeyError, TypeError):
         return ""
+
+
+def _route(row: Mapping) -> str:
+    """The fragments of a chain, some of them where there are many."""
+    parts = row["route"].split(" → ")
+    return row["route"] if len(parts) <= 6 else f"{parts[0]} → {parts[1]} → … → {parts[-1]}"
 
 
 def _cascades(name: str) -> Rows:
@@ -153,7 +159,7 @@ TABLES: dict[str, Rows | Facts | Crossed] = {
             "import of both, verified on two batch sizes, and build": "{import_s:.1f} s + {build_s:.1f} s",
             "largest fraction of each network without a match": "{gap[0]:.3f} and {gap[1]:.3f} of its multiply-adds",
             "the same, matched as early as possible": "{gap_early[0]:.3f} and {gap_early[1]:.3f}",
-            "`active`, `key` and `cost` of a random genotype": "{selection_ms:.2f} ms",
+            "`active`, `key` and `cost` of a genotype half of whose variables are 1": "{selection_ms:.2f} ms",
             "forward of the all-zero genotype's module over the original, batch 1 and 8": (
                 "{forward_1:.2f}×, {forward_8:.2f}×"
             ),
@@ -305,7 +311,7 @@ TABLES: dict[str, Rows | Facts | Crossed] = {
         "fragments",
         {
             "": "{what}",
-            "fragments": "{route}",
+            "fragments": _route,
             "multiply-adds": "{cost:,}",
             "validation": "{validation:.3f}",
             "test": "{test:.3f}",
