@@ -33,6 +33,7 @@ from pymoo_stitch import (
     Task,
 )
 from pymoo_stitch.algorithms import LKGOMEA, AsyncGA, AsyncNSGA2, BinarySampling, ProblemSampling, nsga2
+from pymoo_stitch.evaluations import identity, problem_differences
 
 
 @pytest.fixture(scope="module")
@@ -402,6 +403,15 @@ def test_the_journal_of_other_data_is_refused_in_words(pair, tmp_path):
             search(others, **option)
     with pytest.raises(ValueError, match="12 validation images in the journal and 8 validation images here"):
         Report([Run.read(tmp_path / "run.sqlite")], few)
+
+
+def test_where_a_journal_is_of_other_options_both_are_named(digits):
+    own = identity(digits)
+    theirs = {"problem": own | {"space": "another"}, "origin": {"name": "digits", "options": {"seed": 1}}}
+    *_, said = problem_differences(theirs, digits)
+    assert said == "the journal's was made from digits with seed=1, this one from digits"
+    assert problem_differences(theirs | {"problem": own}, digits) == []
+    assert len(problem_differences(theirs | {"origin": digits.origin}, digits)) == 1
 
 
 # ------------------------------------------------------------------------------------------------------ stopping early

@@ -112,7 +112,17 @@ def problem_differences(run: Mapping[str, Any], problem: Problem, own: Mapping[s
             texts.append(f"{there[name]} in the journal and {here[name]} here")
         else:
             texts.append(f"not the same {here[name]}")
+    origins = run.get("origin"), getattr(problem, "origin", None)
+    if texts and origins[0] and origins[0] != origins[1]:
+        own_words = f", this one from {_origin_in_words(origins[1])}" if origins[1] else ""
+        texts.append(f"the journal's was made from {_origin_in_words(origins[0])}{own_words}")
     return texts
+
+
+def _origin_in_words(origin: Mapping[str, Any]) -> str:
+    """The name of a ready-made problem, and its options."""
+    options = ", ".join(f"{name}={value}" for name, value in origin["options"].items())
+    return f"{origin['name']} with {options}" if options else origin["name"]
 
 
 def words(problem: Problem) -> dict[str, str]:

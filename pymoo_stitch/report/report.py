@@ -103,8 +103,7 @@ class Report:
         own = identity(problem)
         for run in runs:
             if found := problem_differences(run.about, problem, own):
-                origin = f" (It was made from {run.origin}.)" if run.origin else ""
-                raise ValueError(f"{run.path} is a run of another problem: {'; '.join(found)}.{origin}")
+                raise ValueError(f"{run.path} is a run of another problem: {'; '.join(found)}.")
         self.problem, self.one_stitch, self.n_stages, self.runner = problem, one_stitch, n_stages, runner
         problem.references(runner=runner)  # which are kept, and asked for all over
         self.comparison = Comparison(runs, problem.hv_ref_point)
