@@ -56,7 +56,7 @@ class Crossed:
 
     :param line, column, cell: how headings and cells are made of a row's values.
     :param heading: of the first column.
-    :param names: how some lines are called instead; if `only_named`, the others are left out.
+    :param names: how some lines and columns are called instead; if `only_named`, the others are left out.
     """
 
     data: str
@@ -68,12 +68,11 @@ class Crossed:
     only_named: bool = False
 
     def lines(self, rows: Sequence[Mapping]) -> list[list[str]]:
-        columns = list(dict.fromkeys(self.column.format_map(row) for row in rows))
+        columns, names = list(dict.fromkeys(self.column.format_map(row) for row in rows)), self.names or {}
         cells: dict[str, dict[str, str]] = {}
         for row in rows:
             cells.setdefault(self.line.format_map(row), {})[self.column.format_map(row)] = self.cell.format_map(row)
-        names = self.names or {}
-        return [[self.heading, *columns]] + [
+        return [[self.heading, *(names.get(column, column) for column in columns)]] + [
             [names.get(line, line), *(found.get(column, NOT_MEASURED) for column in columns)]
             for line, found in cells.items()
             if line in names or not self.only_named
@@ -170,7 +169,11 @@ TABLES: dict[str, Rows | Facts | Crossed] = {
         "fitting-imagenet", "{method}", "k = {k}", "{accuracy:.3f} ({gain:+.3f} ± {error:.3f})"
     ),
     "fitting-small": Crossed(
-        "fitting-small", "{between}, k = {k}", "{degree}", "{accuracy:.3f} ({gain:+.3f} ± {error:.3f})"
+        "fitting-small",
+        "{between}, k = {k}",
+        "{degree}",
+        "{accuracy:.3f} ({gain:+.3f} ± {error:.3f})",
+        names={"0.5": "degree 0.5", "1": "degree 1", "None": "default"},
     ),
     "search-stitching": Crossed(
         "search-stitching",
