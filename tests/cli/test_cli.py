@@ -616,3 +616,13 @@ def test_the_demo(cache, tmp_path):
         assert (tmp_path / path).is_file()
     assert (tmp_path / "demo" / "network.pt2").is_file()
     assert "Traceback" not in errors
+
+
+@pytest.mark.parametrize(("load", "threads", "is_told"), [(3.0, 4, True), (3.0, 1, False), (0.5, 4, False)])
+def test_on_a_busy_machine_it_is_told_how_to_be_faster(monkeypatch, capsys, load, threads, is_told):
+    monkeypatch.setattr(os, "getloadavg", lambda: (load, load, load))
+    monkeypatch.setattr(os, "cpu_count", lambda: 4)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    with commands.runner_of_options(SimpleNamespace(workers=0, scheduler=None)) as runner:
+        assert runner is None
+    assert ("with --workers 4" in capsys.readouterr().err) == is_told
