@@ -278,8 +278,8 @@ def runner_of_options(options: Namespace) -> Iterator[DaskRunner | None]:
         cores = os.cpu_count() or 1
         if torch.get_num_threads() > 1 and os.getloadavg()[0] > cores / 2:
             print(
-                f"Other programs take half of the {cores} cores or more: with --workers {cores}, or with "
-                "OMP_NUM_THREADS=1 in front of the command, this may be several times faster.",
+                f"This machine is busy: with --workers {cores}, or with OMP_NUM_THREADS=1 in front of the command, "
+                "this may be several times faster.",
                 file=sys.stderr,
             )
         yield None
